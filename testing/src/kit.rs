@@ -1,6 +1,8 @@
 //! Helpers that tests of every store share.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use store::{Batch, CommitToken, KeyRange, Read, Store, TreeId};
 
@@ -9,6 +11,24 @@ pub fn commit(store: &dyn Store, build: impl FnOnce(&mut Batch)) -> CommitToken 
     let mut batch = Batch::new();
     build(&mut batch);
     store.commit(&batch).expect("the batch is valid")
+}
+
+/// An operation must fail, with an error whose text contains this.
+#[track_caller]
+pub fn fails<T, E: Display>(result: Result<T, E>, text: &str) {
+    let Err(error) = result else { panic!("it succeeded, where {text:?} was expected") };
+    let error = error.to_string();
+    assert!(error.contains(text), "{text:?} is not in {error:?}");
+}
+
+/// Sets a flag when it drops, also when a test fails. Threads that run until it is set then end.
+/// Otherwise a scope would wait for them forever, and nobody would learn what failed.
+pub struct SetAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// All entries of a tree, by cursor, which returns them in order.

@@ -16,13 +16,15 @@ mod logged;
 mod mem;
 pub mod blobs_conformance;
 mod far;
+mod flat_blobs;
 pub mod memory_fs;
 pub mod linear;
 pub mod model;
 
 pub use env::{SeededRandom, SimClock, SimEnv, sim_env};
 pub use far::{Call, FarBlobs, Mishap};
-pub use kit::{commit, entries, has_exactly, noise, numbered};
+pub use flat_blobs::FlatBlobs;
+pub use kit::{SetAtEnd, commit, entries, fails, has_exactly, noise, numbered};
 pub use logged::LoggedStore;
 pub use mem::{MemPinned, MemStore};
 pub use memory_fs::MemoryFs;

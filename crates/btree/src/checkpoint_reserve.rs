@@ -60,13 +60,7 @@ impl Core {
     /// Whether the free space at the last query is enough for what is to be written now.
     #[inline]
     fn has_space(&self, need: Need, beside: u64) -> bool {
-        let held = self.space_held.load(Ordering::Relaxed);
-        let budget = &self.nodes.budget;
-        let dirty = (budget.dirty() as u64).saturating_sub(held);
-        // Nodes that share a leaf with changed ones are written too. So are the pages of the map
-        // with the old places of changed nodes: in a large file each of another group.
-        let pages = budget.shadowed().min(self.map_groups.load(Ordering::Relaxed));
-        let wanted = dirty + dirty / 4 + pages * PAGE_BYTES as u64 + beside;
+        let wanted = self.bytes_of_next_checkpoint() + beside;
         let free = self.space_free.load(Ordering::Relaxed);
         let kept = self.space_reserved.load(Ordering::Relaxed);
         let segment = self.options.common.log_segment_bytes;
@@ -78,6 +72,23 @@ impl Core {
             Need::Relieves => return true,
         };
         wanted + kept <= free
+    }
+
+    /// Bytes that the next checkpoint may write.
+    #[inline]
+    pub(crate) fn bytes_of_next_checkpoint(&self) -> u64 {
+        let held = self.space_held.load(Ordering::Relaxed);
+        let budget = &self.nodes.budget;
+        let dirty = (budget.dirty() as u64).saturating_sub(held);
+        // Nodes that share a leaf with changed ones are written too. So are the pages of the map
+        // with the old places of changed nodes: in a large file each of another group.
+        let pages = budget.shadowed().min(self.map_groups.load(Ordering::Relaxed));
+        dirty + dirty / 4 + pages * PAGE_BYTES as u64
+    }
+
+    /// Counts on this many free bytes, or fewer, until the disk is asked again.
+    pub(crate) fn counts_on(&self, free_bytes: u64) {
+        self.space_free.fetch_min(free_bytes, Ordering::Relaxed);
     }
 
     /// Whether `beside` bytes that are about to be written leave too little space.

@@ -85,6 +85,11 @@ impl Engine for Core {
         &self.checkpoint
     }
 
+    fn unflushed_bytes(&self, free_bytes: u64) -> u64 {
+        self.counts_on(free_bytes);
+        self.bytes_of_next_checkpoint()
+    }
+
     fn block_commits(&self) -> impl Sized + '_ {
         self.gate.write()
     }

@@ -1,16 +1,15 @@
 //! The copies of the volume's own records: they can be read, and agree with the originals.
 
-use format::Corruption;
 use format::kept_twice::UNCOUNTED_KEY;
 use store::{Error, Pinned};
 use vfs::FsResult;
 use volume::error::from_store;
 use volume::readable::Scan;
-use volume::record_copies::{COPY, differences, is_damage, is_of_volume_tree};
+use volume::record_copies::{COPY, differences, is_damage};
 use volume::subvol::VOLUME;
 
-use super::Checks;
 use super::look::{self, Look};
+use super::table::{may_renew, renews};
 use super::{Checker, Edit, Fix, Problem, ProblemKind};
 
 impl Checker<'_, '_> {
@@ -22,7 +21,7 @@ impl Checker<'_, '_> {
             if has_copies {
                 let what = "the volume's records have no copies".to_owned();
                 let problem = Problem::new(ProblemKind::Structure, what);
-                self.found(Problem { fix: Checks::of(self.fs).may_renew(), ..problem });
+                self.found(Problem { fix: may_renew(self.fs), ..problem });
             }
             return Ok(());
         }
@@ -32,7 +31,7 @@ impl Checker<'_, '_> {
             let what = format!("a copy of the volume's records cannot be read: {}", lost.damage);
             let problem = Problem::new(ProblemKind::Unreadable, what);
             let problem = problem.in_file(&lost.damage.file, lost.damage.offset);
-            self.found(Problem { fix: Checks::of(self.fs).renews(&lost.damage), ..problem });
+            self.found(Problem { fix: renews(self.fs, &lost.damage), ..problem });
         }
         if !has_copies || !scan.lost.is_empty() {
             return Ok(());
@@ -83,19 +82,6 @@ impl Checker<'_, '_> {
         let edits = vec![Edit::Delete(VOLUME, UNCOUNTED_KEY.to_vec())];
         let fix = Fix::Edits("record that they were recounted", edits);
         self.found(Problem { fix: are_right.then_some(fix), ..problem });
-    }
-}
-
-impl Checks<'_> {
-    /// The repair that rebuilds the damaged one of the two trees; none for a read that failed.
-    pub(super) fn renews(self, damage: &Corruption) -> Option<Fix> {
-        self.may_renew().filter(|_| !damage.unread)
-    }
-
-    /// The same, if anything may be changed.
-    fn may_renew(self) -> Option<Fix> {
-        let may = self.store.read_only().is_none() || is_of_volume_tree(&self.store.unknown());
-        may.then_some(Fix::VolumeRecords)
     }
 }
 

@@ -28,8 +28,8 @@
 //! * `shared`, `tree`, `entries`, `linked`, `lists`, `small`: what holds of a subvolume's records
 //! * `contents`, `segments`, `index`: what holds of extents and files
 //! * `unnamed`: trees that no record names
-//! * `table`, `mounts`, `missing`, `copies`, `counters`, `answers`, `quota`, `quota_place`: what
-//!   holds of the volume's own records
+//! * `records`, `table`, `mounts`, `missing`, `copies`, `counters`, `answers`, `quota`,
+//!   `quota_place`: what holds of the volume's own records
 //! * `problem`: kinds of findings, and the repair that each names
 //! * `fix`, `join`, `keep`, `mounted`: what a repair writes
 //! * `look`, `latest`, `unread`, `sets`, `whereabouts`: what is read of an entry, and kept of the
@@ -53,9 +53,10 @@ mod index;
 mod unnamed;
 
 // What is checked: records of the volume itself.
+mod records;
+mod copies;
 mod table;
 mod missing;
-mod copies;
 mod counters;
 mod answers;
 mod mounts;

@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use format::Corruption;
 use format::base_record::BaseRecord;
 use format::candidate;
 use format::cluster_limits::ClusterLimitsRecord;
 use format::detached_record::DetachedRecord;
 use format::inherited_record::InheritedRecord;
-use format::inode_record::LinkedRecord;
 use format::kept_twice::is_kept_twice;
-use format::key::{self, Counter, Part};
+use format::key::{self, Counter};
 use format::received_record::{self, ReceivedRecord};
 use format::retention::{self, HoldRecord, ScheduleRecord};
 use format::scan_record::ScanRecord;
@@ -23,13 +23,12 @@ use vfs::FsResult;
 use volume::error::from_store;
 use volume::numbers::COUNT_MAX;
 use volume::readable::Scan;
-use volume::record_copies::{COPY, differences, is_damage};
+use volume::record_copies::{COPY, differences, is_damage, is_of_volume_tree};
 use volume::subvol::VOLUME;
 
-use super::Checks;
-use super::look::{self, Look, touches};
+use super::look::{self, touches};
 use super::missing::{gone, put_back};
-use super::{Checker, Edit, Fix, Problem, ProblemKind, VolumeReport};
+use super::problem::{Edit, Fix, Problem, ProblemKind, VolumeReport};
 
 /// What the volume's tree holds.
 #[derive(Default)]
@@ -42,7 +41,7 @@ pub(super) struct Table {
     /// Subvolume of the volume's root.
     pub(super) root: u64,
     pub(super) names: Vec<(u64, u64, Vec<u8>, u64)>,
-    orphans: Vec<(u64, u64)>,
+    pub(super) orphans: Vec<(u64, u64)>,
     pub(super) detached: BTreeMap<u64, DetachedRecord>,
     usage: BTreeMap<u64, UsageRecord>,
     pub(super) bases: BTreeMap<u64, BaseRecord>,
@@ -100,7 +99,7 @@ impl Table {
             let mut problem = Problem::new(ProblemKind::Unreadable, what);
             if fs.own.noted().has_copies() {
                 table.take_copies(pin, range)?;
-                problem.fix = Checks::of(fs).renews(&range.damage);
+                problem.fix = renews(fs, &range.damage);
             }
             report.add(problem.in_file(&range.damage.file, range.damage.offset));
         }
@@ -259,130 +258,15 @@ impl Table {
     }
 }
 
-impl Checker<'_, '_> {
-    /// Checks the records against each other.
-    pub(super) fn check_table(&mut self) -> FsResult<()> {
-        let ids: Vec<u64> = self.table.subvolumes.keys().copied().collect();
-        for id in ids {
-            self.check_subvolume_record(id)?;
-        }
-        self.check_inherited();
-        self.check_shared_trees();
-        self.check_circles()?;
-        self.check_snapshot_names();
-        self.check_orphans()?;
-        self.check_detached()?;
-        self.check_bases()?;
-        self.check_counters();
-        self.check_slots();
-        self.check_epoch();
-        self.check_gc_notes()?;
-        self.check_trees()
-    }
+/// The repair that rebuilds the damaged one of the two trees; none for a read that failed.
+pub(super) fn renews(fs: &Upkeep, damage: &Corruption) -> Option<Fix> {
+    may_renew(fs).filter(|_| !damage.unread)
+}
 
-    /// What waits to be removed exists, and has no name.
-    fn check_orphans(&mut self) -> FsResult<()> {
-        for (subvol, ino) in std::mem::take(&mut self.table.orphans) {
-            let problem = match self.table.subvolumes.get(&subvol) {
-                None if touches(&self.table.lost, &key::subvolume(subvol)) => None,
-                None => Some("of a subvolume that does not exist"),
-                Some(record) => {
-                    let key = key::linked(ino, Part::Attributes);
-                    let tree = TreeId(record.tree);
-                    match look::get(self.pin, tree, &key, LinkedRecord::decode)? {
-                        Look::Absent => Some("that does not exist"),
-                        Look::Found(record) if record.nlink > 0 => Some("that has names"),
-                        Look::Unknown | Look::Found(_) => None,
-                    }
-                }
-            };
-            if let Some(problem) = problem {
-                let what = format!("inode {ino} is to be removed, {problem}");
-                let edits = vec![Edit::Delete(VOLUME, key::orphan(subvol, ino).to_vec())];
-                let fix = Fix::Edits("forget that", edits);
-                let problem = Problem::new(ProblemKind::Name, what).repaired_by(fix);
-                self.found(Problem { subvolume: subvol, ino, ..problem });
-            }
-        }
-        Ok(())
-    }
-
-    fn check_detached(&mut self) -> FsResult<()> {
-        let mut wrong = Vec::new();
-        for (&sequence, record) in &self.table.detached {
-            if sequence >= COUNT_MAX {
-                // The object that it refers to is then found not to wait.
-                wrong.push((sequence, 0, "under a number that was never assigned"));
-                continue;
-            }
-            let subvolume = match *record {
-                DetachedRecord::Directory { subvolume, directory, .. } => {
-                    if let Some(known) = self.table.subvolumes.get(&subvolume) {
-                        let tree = TreeId(known.tree);
-                        let found = look::directory(self.pin, tree, directory)?;
-                        if matches!(found, Look::Found(record) if !record.detached) {
-                            wrong.push((sequence, subvolume, "and is in use"));
-                        }
-                        continue;
-                    }
-                    subvolume
-                }
-                DetachedRecord::Subvolume { subvolume } => {
-                    let kept = self.table.subvolumes.get(&subvolume);
-                    if kept.is_some_and(|record| !record.detached) {
-                        wrong.push((sequence, subvolume, "and is in use"));
-                    }
-                    continue;
-                }
-                DetachedRecord::Inodes { subvolume, .. } => subvolume,
-                DetachedRecord::Tree { tree } => {
-                    let user = self.table.subvolumes.iter().find(|(_, other)| other.tree == tree);
-                    if let Some((&id, _)) = user {
-                        wrong.push((sequence, id, "and its tree is in use"));
-                    }
-                    continue;
-                }
-            };
-            let unsure = touches(&self.table.lost, &key::subvolume(subvolume));
-            if !unsure && !self.table.subvolumes.contains_key(&subvolume) {
-                wrong.push((sequence, subvolume, "and does not exist"));
-            }
-        }
-        for (sequence, subvolume, how) in wrong {
-            let what = format!("part of subvolume {subvolume} is queued for reclaim {how}");
-            let edits = vec![Edit::Delete(VOLUME, key::detached(sequence).to_vec())];
-            let fix = Fix::Edits("forget that", edits);
-            let problem = Problem::new(ProblemKind::Subvolume, what).repaired_by(fix);
-            self.found(Problem { subvolume, ..problem });
-        }
-        Ok(())
-    }
-
-    fn check_bases(&mut self) -> FsResult<()> {
-        let bases: Vec<u64> = self.table.bases.keys().copied().collect();
-        for base in bases {
-            if self.tree_exists(base)? {
-                continue;
-            }
-            let what = format!("tree {base} of a base of the index does not exist");
-            let problem = Problem::new(ProblemKind::Index, what).repaired_by(Fix::DropIndex);
-            self.found(problem);
-        }
-        Ok(())
-    }
-
-    /// The notes of `pando gc` can be read, or nothing is collected any more.
-    fn check_gc_notes(&mut self) -> FsResult<()> {
-        let mut scan = Scan::new(self.pin, VOLUME, &key::CANDIDATES_PREFIX)?;
-        while scan.advance()? {
-            let Err(malformed) = candidate::decode(&scan.value) else { continue };
-            let what = format!("a record of garbage, {:02x?}: {malformed}", scan.key);
-            let edits = vec![Edit::Delete(VOLUME, scan.key.clone())];
-            let fix = Fix::Edits("remove the record: the next collection writes it again", edits);
-            self.found(Problem::new(ProblemKind::Structure, what).repaired_by(fix));
-        }
-        Ok(())
-    }
+/// The same, if anything may be changed.
+pub(super) fn may_renew(fs: &Upkeep) -> Option<Fix> {
+    let may = fs.store.read_only().is_none() || is_of_volume_tree(&fs.store.unknown());
+    may.then_some(Fix::VolumeRecords)
 }
 
 /// The records that only the copies have, or have whole. Damaged copies are handled elsewhere.

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use device::Device;
 use device::sync::Mutex;
@@ -42,6 +43,8 @@ impl PageRun {
 /// Allocates pages.
 pub(crate) struct Allocator {
     state: Mutex<AllocState>,
+    /// Pages that are reserved and not written yet.
+    unwritten: AtomicU64,
     segments: Arc<Segments>,
     device: Arc<dyn Device>,
     volume: [u8; 16],
@@ -92,6 +95,29 @@ pub(crate) struct Reservation {
     pub(crate) ticket: Ticket,
     /// Ends when the reservation drops, after the pages were written.
     _writing: Writing,
+    /// Also ends then.
+    _unwritten: Option<Unwritten>,
+}
+
+/// Pages that are reserved and not written yet, for which the disk still has the space.
+struct Unwritten {
+    allocator: Arc<Allocator>,
+    pages: u64,
+}
+
+impl Unwritten {
+    /// Counts pages, with the allocator's state locked.
+    fn begin(allocator: &Arc<Allocator>, pages: u32) -> Unwritten {
+        let pages = u64::from(pages);
+        allocator.unwritten.fetch_add(pages, Ordering::AcqRel);
+        Unwritten { allocator: Arc::clone(allocator), pages }
+    }
+}
+
+impl Drop for Unwritten {
+    fn drop(&mut self) {
+        self.allocator.unwritten.fetch_sub(self.pages, Ordering::AcqRel);
+    }
 }
 
 /// A snapshot of what was allocated.
@@ -111,7 +137,15 @@ impl Allocator {
         segment_pages: u32,
         durable: bool,
     ) -> Allocator {
-        Allocator { state: Mutex::default(), segments, device, volume, segment_pages, durable }
+        Allocator {
+            state: Mutex::default(),
+            unwritten: AtomicU64::new(0),
+            segments,
+            device,
+            volume,
+            segment_pages,
+            durable,
+        }
     }
 
     /// Sets what opening found: the number of the next segment, and segments to seal.
@@ -122,14 +156,33 @@ impl Allocator {
     }
 
     /// Reserves at least one page, and at most `count` contiguous ones, of the open segment.
-    pub(crate) fn reserve(self: &Arc<Self>, count: u32) -> Result<Reservation> {
+    /// `unflushed` gives what the next checkpoint of the store needs, from what stays free. `None`
+    /// if that is all there is.
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        count: u32,
+        unflushed: impl FnOnce(u64) -> u64,
+    ) -> Result<Option<Reservation>> {
         // Contents stop first, so that metadata can still be changed. Metadata stops before the
         // space for a checkpoint is used up, so that everything can still be deleted.
+        let mut state = self.state.lock();
+        // First: what is written meanwhile counts twice, not never.
+        let unwritten = self.unwritten.load(Ordering::Acquire) * u64::from(PAGE_BYTES);
         let space = self.device.space()?;
-        if space.free_bytes < (space.total_bytes / KEPT_SHARE).min(KEPT_BYTES_MAX) {
+        let kept = (space.total_bytes / KEPT_SHARE).min(KEPT_BYTES_MAX);
+        let free = space.free_bytes.saturating_sub(unwritten);
+        let above = free.saturating_sub(kept) / u64::from(PAGE_BYTES);
+        if above == 0 {
             return Err(Error::NoSpace("contents of files"));
         }
-        let mut state = self.state.lock();
+        let taken = above.min(u64::from(count));
+        let needed = unflushed(free - taken * u64::from(PAGE_BYTES));
+        // A large write gets what there is, and no more.
+        let left = above.saturating_sub(needed.div_ceil(u64::from(PAGE_BYTES)));
+        let count = count.min(u32::try_from(left).unwrap_or(count));
+        if count == 0 {
+            return Ok(None);
+        }
         let full = |current: &Current| current.next_page >= self.segment_pages;
         if state.current.as_ref().is_none_or(full) {
             // The old segment stays the current one until the new one exists, so a full disk
@@ -147,7 +200,13 @@ impl Allocator {
         current.next_page += count;
         let segment = Arc::clone(&current.segment);
         let ticket = self.ticket(&mut state, run);
-        Ok(Reservation { _writing: Writing::begin(&segment), segment, ticket })
+        let unwritten = Some(Unwritten::begin(self, count));
+        Ok(Some(Reservation {
+            _writing: Writing::begin(&segment),
+            _unwritten: unwritten,
+            segment,
+            ticket,
+        }))
     }
 
     /// Reserves up to `count` pages from `page` of `segment`, if that is the open segment: none if
@@ -165,7 +224,7 @@ impl Allocator {
         current.next_page += run.count;
         let segment = Arc::clone(&current.segment);
         let ticket = self.ticket(&mut state, run);
-        Some(Reservation { _writing: Writing::begin(&segment), segment, ticket })
+        Some(Reservation { _writing: Writing::begin(&segment), _unwritten: None, segment, ticket })
     }
 
     /// Returns the pages of a reservation behind its first `used` ones, which were not written, to

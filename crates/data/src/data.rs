@@ -1,19 +1,23 @@
 //! `Data`: the handle of a volume's file contents.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use device::sync::Mutex;
 use device::{Blobs, Env, LocalBlobs};
 use format::Corruption;
 use format::extent::CHUNK_BYTES;
-use store::{Read, Result};
+use store::{Error, Read, Result, Store};
 
 use crate::Options;
-use crate::alloc::Allocator;
+use crate::alloc::{Allocator, Reservation};
 use crate::garbage::{Garbage, Stats};
 use crate::hot::Hot;
-use crate::segments::{SEALED_DIRECTORY, SegmentFile, Segments};
+use crate::segments::{OPEN_DIRECTORY, SEALED_DIRECTORY, SegmentFile, Segments};
+
+/// How often a write looks whether another thread's checkpoint ended.
+const ASK_AGAIN: Duration = Duration::from_millis(5);
 
 /// The contents of a volume's files.
 ///
@@ -38,11 +42,10 @@ pub struct Data {
     pub(crate) hot: Hot,
     /// Duration of a punch, learned from earlier ones.
     pub(crate) punch_nanos: AtomicU64,
-    pub(crate) relief: OnceLock<Relief>,
+    pub(crate) metadata: OnceLock<Weak<dyn Store>>,
+    /// Most bytes that the store has in memory and that no checkpoint writes: pins keep them.
+    pub(crate) held: AtomicU64,
 }
-
-/// Makes other components return free space that they hold to the disk.
-pub type Relief = Box<dyn Fn() + Send + Sync>;
 
 impl std::fmt::Debug for Data {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -84,29 +87,73 @@ impl Data {
             sweeps: AtomicU64::new(0),
             hot: Hot::default(),
             punch_nanos: AtomicU64::new(20_000),
-            relief: OnceLock::new(),
+            metadata: OnceLock::new(),
+            held: AtomicU64::new(0),
         });
         data.recover(store)?;
         Ok(data)
     }
 
-    /// Sets a function that is called when the disk has no space for contents, before the error is
-    /// returned: once, before the first write. Writing threads call it, which may hold their file
-    /// but nothing that a commit or a checkpoint waits for.
-    pub fn set_relief(&self, relief: Relief) {
-        assert!(self.relief.set(relief).is_ok(), "the relief is set once");
+    /// Sets the store that shares the disk with the contents: once, before the first write. They
+    /// leave it the space of its next checkpoint. Where there is no space for contents, it gives
+    /// back what it holds. Writing threads ask it for that, which may hold their file but nothing
+    /// that a commit or a checkpoint waits for.
+    pub fn set_metadata(&self, store: Weak<dyn Store>) {
+        assert!(self.metadata.set(store).is_ok(), "the store is set once");
     }
 
-    /// Tries an action that takes disk space; if there is none, retries once after other components
-    /// have returned what they hold.
+    fn store(&self) -> Option<Arc<dyn Store>> {
+        self.metadata.get().and_then(Weak::upgrade)
+    }
+
+    /// Tries an action that takes disk space; if there is none, retries once after the store has
+    /// returned what it holds.
     pub(crate) fn with_relief<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
-        match (attempt(), self.relief.get()) {
-            (Err(error), Some(relief)) if error.is_no_space() => {
-                relief();
+        match (attempt(), self.store()) {
+            (Err(error), Some(store)) if error.is_no_space() => {
+                if let Err(error) = store.give_back() {
+                    tracing::warn!(%error, "cannot free space yet");
+                }
                 attempt()
             }
             (done, _) => done,
         }
+    }
+
+    /// Reserves at least one page and at most `count`. If the space that is left is needed for the
+    /// next checkpoint, makes that first, or waits for the thread that does. The caller has no
+    /// reservation of which it has not written the pages.
+    pub(crate) fn reserve(&self, count: u32) -> Result<Reservation> {
+        self.with_relief(|| {
+            loop {
+                if let Some(reservation) =
+                    self.allocator.reserve(count, |free| self.unflushed(free))?
+                {
+                    return Ok(reservation);
+                }
+                match self.store() {
+                    Some(store) if !store.checkpoint()? => {}
+                    _ => break,
+                }
+                if device::is_interrupted() {
+                    let error = std::io::Error::from(std::io::ErrorKind::Interrupted);
+                    return Err(device::Error::new("write", OPEN_DIRECTORY, error).into());
+                }
+                self.env.clock.sleep(ASK_AGAIN);
+            }
+            if let Some(store) = self.store() {
+                self.held.store(store.unflushed_bytes(u64::MAX), Ordering::Relaxed);
+            }
+            let pages = self.allocator.reserve(count, |free| self.unflushed(free))?;
+            pages.ok_or(Error::NoSpace("contents of files"))
+        })
+    }
+
+    /// Bytes that the next checkpoint may write, without what the last one made here left.
+    fn unflushed(&self, free_bytes: u64) -> u64 {
+        let all = self.store().map_or(0, |store| store.unflushed_bytes(free_bytes));
+        let held = self.held.fetch_min(all, Ordering::Relaxed);
+        all.saturating_sub(held)
     }
 
     /// As [`Data::open`], with the sealed segments in `data/sealed` of the volume directory.

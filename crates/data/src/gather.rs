@@ -89,7 +89,9 @@ impl Data {
             edits.put_inline(offset, bytes);
             Ok(())
         } else if bytes.len() > GATHERED_BYTES_MAX {
-            self.store_bytes(&mut edits, offset, bytes, owner, None)
+            // It reserves more, and nothing is reserved beside what is not written.
+            self.write_block(gathered)
+                .and_then(|()| self.store_bytes(&mut edits, offset, bytes, owner, None))
         } else {
             self.put_gathered(gathered, &mut edits, (offset, bytes), owner)
         };
@@ -154,7 +156,7 @@ impl Data {
     fn next_block<'a>(&self, gathered: &'a mut Gathered) -> Result<&'a mut Block> {
         self.write_block(gathered)?;
         self.make_space_to_write(bytes_of(BLOCK_PAGES) as u64)?;
-        let reservation = self.with_relief(|| self.allocator.reserve(BLOCK_PAGES))?;
+        let reservation = self.reserve(BLOCK_PAGES)?;
         let mut bytes = std::mem::take(&mut gathered.spare);
         bytes.clear();
         bytes.reserve(bytes_of(BLOCK_PAGES));

@@ -63,7 +63,7 @@ pub use alloc::PageRun;
 pub use check::{ContentCheck, SegmentFault, SegmentFaultKind, Suspicion};
 pub use clean::Cleaned;
 pub use cut::Freed;
-pub use data::{Data, Relief};
+pub use data::Data;
 pub use extents::{ExtentCursor, ExtentInfo};
 pub use format::extent::{CHUNK_BYTES, INLINE_EXTENT_BYTES_MAX, STORED_BYTES_MAX};
 pub use garbage::Stats;

@@ -471,7 +471,7 @@ impl Segments {
 
 #[cfg(test)]
 mod tests {
-    use testing::{Fault, FaultOn, Op};
+    use testing::{Fault, FaultOn, Op, fails};
 
     use super::{OpenSegment, blob_name, parse_name};
 
@@ -484,9 +484,9 @@ mod tests {
         segment.file.write_at(&[1; 100], 0).expect("there is space");
         segment.wrote(100);
         sim.device.inject(Fault::io(FaultOn::Only(Op::Sync), 0));
-        segment.sync().expect_err("the disk fails");
+        fails(segment.sync(), "sync segment: Input/output error");
         // As if this sync had started before the other one returned.
-        segment.sync().expect_err("it is unknown what the disk stored");
+        fails(segment.sync(), "sync segment: Input/output error");
         assert!(segment.is_dirty());
     }
 

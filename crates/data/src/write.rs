@@ -109,7 +109,7 @@ impl Data {
         while !rest.is_empty() {
             self.make_space_to_write(rest.len() as u64)?;
             let wanted = pages(rest.len());
-            let reservation = self.with_relief(|| self.allocator.reserve(wanted))?;
+            let reservation = self.reserve(wanted)?;
             let run = reservation.ticket.run;
             edits.freed.tickets.push(reservation.ticket);
             let (now, later) = rest.split_at(rest.len().min(bytes_of(run.count)));

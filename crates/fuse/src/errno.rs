@@ -33,7 +33,7 @@ pub(crate) fn number(error: &FsError) -> Errno {
         FsError::Loop => libc::ELOOP,
         FsError::ReadOnly(_) => libc::EROFS,
         FsError::FileTooLarge => libc::EFBIG,
-        FsError::NoSpace | FsError::LimitReached(_) => libc::ENOSPC,
+        FsError::NoSpace | FsError::LimitReached(_) | FsError::MemoryExceeded(_) => libc::ENOSPC,
         FsError::QuotaExceeded => libc::EDQUOT,
         FsError::Range => libc::ERANGE,
         FsError::NoAttribute | FsError::Elsewhere => libc::ENODATA,
@@ -51,7 +51,7 @@ pub(crate) fn number(error: &FsError) -> Errno {
 pub(crate) fn report(operation: &'static str, node: u64, error: &FsError) -> Errno {
     match error {
         FsError::Io(_) => tracing::error!(operation, node, %error, "answered with EIO"),
-        FsError::NoSpace | FsError::LimitReached(_) => {
+        FsError::NoSpace | FsError::LimitReached(_) | FsError::MemoryExceeded(_) => {
             tracing::warn!(operation, node, %error, "answered with ENOSPC");
         }
         _ => tracing::trace!(operation, node, %error, "refused"),

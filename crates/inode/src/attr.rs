@@ -97,7 +97,7 @@ pub enum SetTime {
 pub struct SetAttr {
     /// New permission bits (`& 0o7777`).
     pub mode: Option<u32>,
-    /// New owner.
+    /// Owner to set.
     pub uid: Option<u32>,
     /// New group.
     pub gid: Option<u32>,

@@ -55,6 +55,10 @@ pub enum FsError {
     /// ENOSPC: a limit of the volume that free space does not change, such as exhausted numbers.
     #[error("a limit of the volume is reached: {0}")]
     LimitReached(&'static str),
+    /// ENOSPC: a request needs more memory than its caller gave it. It may succeed with more, which
+    /// no other limit promises.
+    #[error("{0}")]
+    MemoryExceeded(&'static str),
     /// EDQUOT: the quota of the directory is exhausted.
     #[error("quota exceeded")]
     QuotaExceeded,

@@ -8,10 +8,9 @@ use device::{Compared, Device, File, compare};
 use format::run_block::pack;
 use format::run_index::{BlockPlace, blob_head, checksum};
 use format::run_manifest::BlobEntry;
-use store::Result;
+use store::{Error, Journal, Result};
 
-use crate::core::Core;
-use crate::files::{DIRECTORY, Files, blob_name};
+use crate::files::{DIRECTORY, Files, blob_name, path};
 
 /// Prefix of the names of files that are to become blobs.
 pub(crate) const BUILDING_PREFIX: &str = "building-";
@@ -101,7 +100,7 @@ impl Appender {
 
     /// Makes a blob of what was written, durable on return. If a foreign blob has its name, the
     /// store takes no more commits.
-    pub(crate) fn finish(mut self, core: &Core) -> Result<BlobEntry> {
+    pub(crate) fn finish(mut self, journal: &Journal) -> Result<BlobEntry> {
         self.flush()?;
         let (number, length) = (self.number, self.flushed);
         let name = blob_name(number);
@@ -113,7 +112,7 @@ impl Appender {
             // the request was repeated, or another process assigns numbers here.
             Ok(false) => match self.compare(&name)? {
                 Compared::Same => {}
-                _ => return Err(core.disown(&name)),
+                _ => return Err(disown(journal, &name)),
             },
             Err(error) => {
                 // It may have its new name already, and nothing will point to it.
@@ -134,6 +133,19 @@ impl Appender {
         let part = |buffer: &mut [u8], at: u64| file.read_at(buffer, at);
         compare(&*self.files.blobs, name, self.flushed, &part)
     }
+}
+
+/// Takes no more commits, and writes nothing more, not even to the log. A file that this store
+/// did not make has a name that only this store assigns, so another process works in the same
+/// place. What is there is left as it is.
+pub(crate) fn disown(journal: &Journal, name: &str) -> Error {
+    if journal.opening().is_some() {
+        let why = format!("another process opened the volume and made {}", path(name));
+        return journal.log().replaced(&why);
+    }
+    let why = format!("{} is another's: two stores are in one place", path(name));
+    journal.log().abandon(&why);
+    Error::ReadOnly(Arc::from(why))
 }
 
 /// Removes an unfinished file, as far as the disk allows.

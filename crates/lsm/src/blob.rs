@@ -12,14 +12,14 @@ use device::Device;
 use format::cluster_filter::{Filter, hash};
 use format::run_block::{BlockBuilder, Stored};
 use format::run_index::RunIndex;
-use format::run_manifest::{BlobEntry, LogRows, RunEntry};
-use store::{Error, Result};
+use format::run_manifest::{BlobEntry, RunEntry};
+use store::{Error, Journal, Result};
 
 use crate::appender::Appender;
-use crate::core::Core;
 use crate::files::{Files, blob_name};
 use crate::options::Options;
 use crate::rows::{Content, LogWriter, RowReader, Uses, WrittenLog};
+use crate::run::Written;
 use crate::waiting::{Waited, Waiting};
 
 /// Members of one filter, so that the filter of a large run is read and built in parts.
@@ -47,13 +47,6 @@ pub(crate) struct BlobWriter {
     /// many bytes.
     clean: (BTreeSet<u64>, u64),
     rows: RowReader,
-}
-
-/// A run that was written, its index, which readers need at once, and the rows it points to.
-pub(crate) struct Written {
-    pub(crate) entry: RunEntry,
-    pub(crate) index: RunIndex,
-    pub(crate) uses: Arc<[LogRows]>,
 }
 
 /// A blob that was written, and the value log beside it.
@@ -287,10 +280,10 @@ impl BlobWriter {
     }
 
     /// Makes blobs of what was written, durable on return.
-    pub(crate) fn finish(self, core: &Core) -> Result<Finished> {
-        let log = self.log.map(|log| log.finish(core)).transpose()?.flatten();
+    pub(crate) fn finish(self, journal: &Journal) -> Result<Finished> {
+        let log = self.log.map(|log| log.finish(journal)).transpose()?.flatten();
         let writes = self.out.writes + 1 + log.as_ref().map_or(0, |log| log.writes);
-        match self.out.finish(core) {
+        match self.out.finish(journal) {
             Ok(blob) => Ok(Finished { blob, log, writes }),
             Err(error) => {
                 if let Some(log) = log {

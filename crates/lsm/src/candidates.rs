@@ -20,13 +20,12 @@ use format::run_manifest::LogRows;
 use store::TreeId;
 
 use crate::clean;
-use crate::core::Catalog;
-use crate::drops::Exclusive;
-use crate::forest::{Forest, Touched};
-use crate::layer::{Layer, LayerId, Stack};
+use crate::forest::{Exclusive, Forest, Touched};
+use crate::layer::{Catalog, Layer, LayerId, Stack};
 use crate::options::Policy;
-use crate::plan::{DEPTH_MAX, Facts, LayerRange, Limits, Merge, by_size, deep, hiding};
-use crate::relieve::TOMBSTONE_BYTES;
+use crate::plan::{
+    DEPTH_MAX, Facts, LayerRange, Limits, Merge, TOMBSTONE_BYTES, by_size, deep, hiding,
+};
 use crate::run::Run;
 use crate::sparse_blobs::Hosted;
 
@@ -165,7 +164,7 @@ impl CompactionCandidates {
         }
     }
 
-    /// A run is skipped from now on (`passed`): its weight changes.
+    /// A run is skipped from now on (`quarantine`): its weight changes.
     pub(crate) fn skipped(&mut self, id: LayerId) {
         let Some(foot) = self.forest.foot(id) else { return };
         self.unreadable.extend(self.forest.layer(id).map(|layer| layer.durable_run().entry.blob));

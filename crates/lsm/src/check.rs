@@ -21,12 +21,12 @@ use store::{
 };
 
 use crate::check_rows::{LogCheck, RowCheck};
-use crate::checkpoint::Durable;
 use crate::core::Core;
-use crate::files::{Files, blob_name, path};
+use crate::durable::Durable;
+use crate::files::{Files, blob_name, numbers, path};
 use crate::ingest::Linked;
-use crate::manifest::{manifest_name, numbers, rewrite};
-use crate::names::BLOB_PREFIX;
+use crate::manifest::rewrite;
+use crate::names::{BLOB_PREFIX, manifest_name};
 use crate::newest::strays_below;
 use crate::options::Options;
 use crate::recover::find;

@@ -18,129 +18,23 @@
 //! state: what was exchanged is equivalent, and what was frozen is written again. A manifest that
 //! may exist in spite of the failure is a state too, and what it needs stays (`manifest`).
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use device::{Map, Set};
-use format::run_manifest::{LogRows, RunEntry, RunManifest};
+use format::run_manifest::{RunEntry, RunManifest};
 use store::{Lsn, Result, TreeId, Writer};
 
-use crate::blob::{BlobWriter, Finished, Numbers, Written};
+use crate::blob::{BlobWriter, Finished};
 use crate::clean;
-use crate::collect::{COLLECTED_AT_ONCE, NotedRuns, Stuck};
-use crate::core::{Catalog, Core};
-use crate::drops::DroppedTrees;
-use crate::exchange::Exchange;
-use crate::files::{blob_name, path};
-use crate::id_allocator::IdAllocator;
-use crate::layer::{Layer, Stack, View};
-use crate::manifest::Attempt;
-use crate::merge::{Direction, From, Merge, Tombstones};
+use crate::collect::COLLECTED_AT_ONCE;
+use crate::core::Core;
+use crate::durable::{Durable, Exchange, Frozen};
+use crate::layer::{Catalog, Layer, View};
+use crate::merging::{MergePart, end_run};
 use crate::names::BLOBS_AT_ONCE;
-use crate::newest::Alone;
-use crate::ranges::Ranges;
-use crate::rows::Content;
-use crate::run::{Caching, Run};
-
-/// The durable state, and what is on disk beside it. The default is that of a store without
-/// anything; an opening names every field.
-#[derive(Default)]
-pub struct Durable {
-    /// The number of its manifest.
-    pub(crate) number: u64,
-    /// The number of the next attempt to write a manifest.
-    pub(crate) next_manifest: u64,
-    /// Where assigned numbers are recorded, if requests may arrive late.
-    pub(crate) allocator: Option<IdAllocator>,
-    /// In an object store with the log: blobs have numbers below this until the next manifest.
-    pub(crate) blob_limit: Option<u64>,
-    /// Whether an earlier process made its manifest. The last requests of that process may still
-    /// arrive, also for a manifest with a greater number. Until this process has made a manifest it
-    /// deletes nothing, because such a manifest may name all of it.
-    pub(crate) inherited: bool,
-    /// Blobs that were found and that nothing of this state names. They are deleted once this
-    /// process has made a manifest.
-    pub(crate) left: Vec<u64>,
-    /// Attempts since then whose outcome is unknown.
-    pub(crate) uncertain: Vec<Attempt>,
-    /// Copies that are missing of its manifests, because there was no space.
-    pub(crate) alone: Option<Alone>,
-    /// Names of manifests that could not be read when the store was opened.
-    pub(crate) unread: Vec<String>,
-    pub(crate) lsn: Lsn,
-    pub(crate) next_blob: u64,
-    /// Lengths of all existing blobs.
-    pub(crate) blobs: BTreeMap<u64, u64>,
-    /// The value logs among them, with all that was written to them.
-    pub(crate) logs: BTreeMap<u64, LogRows>,
-    /// Existing runs; a run that nothing holds any more is reclaimed.
-    pub(crate) runs: NotedRuns,
-    /// Parts of blobs that nothing needs: number, begin, end.
-    pub(crate) gaps: Vec<(u64, u64, u64)>,
-    /// Parts that could not be freed, and blobs that could not be deleted: retried when the next
-    /// manifest is durable.
-    pub(crate) stuck: Stuck,
-    /// Bytes of blobs that nothing needs and that can be freed only with the whole blob.
-    pub(crate) dead: BTreeMap<u64, u64>,
-    /// Runs that log records name and no manifest does yet, with those records. Replaying the
-    /// records needs the runs, even if their trees were dropped.
-    pub(crate) linked: Vec<(Lsn, Arc<Run>)>,
-    /// Exchanges that the trees have and the manifest has not: the exchanges hold what it names.
-    pub(crate) pending: Vec<Exchange>,
-    /// Bytes of the runs that they merged.
-    pub(crate) pending_bytes: u64,
-    /// What dropped trees hold until the next checkpoint.
-    pub(crate) dropped: DroppedTrees,
-}
-
-impl Durable {
-    /// Registers a run that is on disk.
-    pub(crate) fn take_note(&mut self, run: Run) -> Arc<Run> {
-        let run = Arc::new(run);
-        self.runs.note(&run);
-        run
-    }
-
-    /// The numbers of new blobs.
-    pub(crate) fn take_numbers(&mut self, values_from: u64) -> Result<Numbers> {
-        let blob = self.next_blob;
-        let log = (values_from > 0).then_some(blob + 1);
-        let last = log.unwrap_or(blob);
-        self.reserve(last)?;
-        self.next_blob = last + 1;
-        Ok(Numbers { blob, log })
-    }
-
-    /// The number of a new manifest: never the same twice, whatever the outcome.
-    fn take_number(&mut self) -> Result<u64> {
-        let number = self.next_manifest;
-        if self.blob_limit.is_some() {
-            // The next manifest has it until one exists (`fenced`).
-            return Ok(number);
-        }
-        self.reserve(number)?;
-        self.next_manifest += 1;
-        Ok(number)
-    }
-
-    /// Makes sure that no later process assigns a number that this one uses.
-    fn reserve(&mut self, last: u64) -> Result<()> {
-        if self.blob_limit.is_some_and(|limit| last >= limit) {
-            let why = "too many blobs were made since the last manifest";
-            let error = std::io::Error::other(why);
-            return Err(device::Error::new("create", &path(&blob_name(last)), error).into());
-        }
-        self.allocator.as_mut().map_or(Ok(()), |allocator| allocator.reserve(last))
-    }
-}
-
-/// What a checkpoint froze: the stacks of the trees that changed.
-pub(crate) type Frozen = BTreeMap<TreeId, Option<Arc<Stack>>>;
-
-/// The same, in a list, for a pin.
-pub(crate) type Collected = Vec<(TreeId, Option<Arc<Stack>>)>;
+use crate::run::{Run, Written};
 
 /// Layers that become one run.
 struct Group {
@@ -257,7 +151,7 @@ impl Core {
             written.push((group, id, entry));
         }
         if written.iter().any(|(_, _, entry)| entry.is_some()) {
-            let finished = blob.finish(self)?;
+            let finished = blob.finish(&self.journal)?;
             self.keep(state, Writer::Checkpoint, finished);
         }
         let mut exchanges = Vec::new();
@@ -393,66 +287,6 @@ fn write_run(
     let mut part = MergePart { begin: Bound::Unbounded, lowest, bytes: u64::MAX };
     part.write(blob, views)?;
     end_run(blob, views, lowest)
-}
-
-/// A part of a merge into a run.
-pub(crate) struct MergePart {
-    /// Where the part before ended.
-    pub(crate) begin: Bound<Vec<u8>>,
-    pub(crate) lowest: bool,
-    /// Bytes after which it ends: bytes written, or bytes read that produce nothing.
-    pub(crate) bytes: u64,
-}
-
-impl MergePart {
-    /// Continues merging; `false` when nothing is left.
-    pub(crate) fn write(&mut self, blob: &mut BlobWriter, views: &[View]) -> Result<bool> {
-        let tombstones = if self.lowest { Tombstones::Skip } else { Tombstones::Keep };
-        let bound = self.begin.as_ref().map(Vec::as_slice);
-        let from = From { direction: Direction::Forward, bound, caching: Caching::Bypass };
-        let mut merge = Merge::new(views.iter(), from)?;
-        let mut passed = 0;
-        // In addition to the blocks in which it begins.
-        let most = merge.loaded_bytes().saturating_add(self.bytes);
-        while merge.advance_within(tombstones, most)? {
-            let Some((key, content)) = merge.current() else {
-                let Some(next) = merge.next_key() else { break };
-                self.begin = Bound::Included(next.to_vec());
-                return Ok(true);
-            };
-            let before = blob.bytes();
-            blob.push(key, content)?;
-            let inline = match content {
-                Content::Value(value) => value.len(),
-                Content::Deleted | Content::Far(_) | Content::Unknown(_) => 0,
-            };
-            // Rewriting rows, if there are any, is what takes time.
-            passed += ((key.len() + inline) as u64).max(blob.bytes().saturating_sub(before));
-            if passed >= self.bytes || merge.loaded_bytes() >= most {
-                self.begin = Bound::Excluded(key.to_vec());
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-}
-
-/// Ends a run, whose entries were all written.
-pub(crate) fn end_run(
-    blob: &mut BlobWriter,
-    views: &[View],
-    lowest: bool,
-) -> Result<Option<Written>> {
-    if !lowest {
-        let mut ranges = Ranges::default();
-        for view in views {
-            ranges.add_all(view.ranges()?);
-        }
-        for (from, to) in ranges.iter() {
-            blob.push_range(from, to);
-        }
-    }
-    blob.end()
 }
 
 /// The layers that are in memory, each once, grouped by the trees that share them. An ingested run

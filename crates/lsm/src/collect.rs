@@ -6,19 +6,16 @@
 //! deletes the blob with its last run. The last holder to drop a run reports it (`run`). The engine
 //! counts the runs that need each blob, so it need not visit the remaining runs.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
 use format::run_index::BLOB_HEAD_BYTES;
-use format::run_manifest::{LogRows, RunEntry, RunManifest};
+use format::run_manifest::RunManifest;
 use store::Result;
 
-use crate::checkpoint::Durable;
 use crate::core::Core;
 use crate::drops::Due;
+use crate::durable::Durable;
 use crate::files::blob_name;
-use crate::run::Run;
 
 /// Most blobs and parts of blobs that are freed while the durable state is locked. Each may take a
 /// directory sync, or a request, and commits may wait for the next checkpoint.
@@ -120,83 +117,6 @@ impl Core {
                 tracing::warn!(%error, name, "cannot delete an unreferenced blob");
             }
         }
-    }
-}
-
-/// Runs that are on disk, whether or not anything holds them.
-#[derive(Default)]
-pub(crate) struct NotedRuns {
-    runs: BTreeMap<u64, Noted>,
-    /// For each blob, how many of them are in it or point into it.
-    in_blobs: BTreeMap<u64, u64>,
-}
-
-struct Noted {
-    entry: RunEntry,
-    uses: Arc<[LogRows]>,
-    run: Weak<Run>,
-}
-
-impl Noted {
-    /// The blobs that it needs: a value log is needed as long as a run points into it.
-    fn blobs(&self) -> impl Iterator<Item = u64> {
-        std::iter::once(self.entry.blob).chain(self.uses.iter().map(|rows| rows.log))
-    }
-}
-
-impl NotedRuns {
-    /// Registers a run that is on disk.
-    pub(crate) fn note(&mut self, run: &Arc<Run>) {
-        let uses = Arc::clone(&run.uses);
-        let noted = Noted { entry: run.entry, uses, run: Arc::downgrade(run) };
-        for blob in noted.blobs() {
-            *self.in_blobs.entry(blob).or_default() += 1;
-        }
-        let before = self.runs.insert(run.entry.number, noted);
-        assert!(before.is_none(), "run {} is there twice", run.entry.number);
-    }
-
-    /// Forgets a run that nothing holds any more; returns its place: blob, begin, end.
-    fn forget(&mut self, number: u64) -> Option<(u64, u64, u64)> {
-        let noted = self.runs.get(&number)?;
-        if noted.run.strong_count() > 0 {
-            return None;
-        }
-        let noted = self.runs.remove(&number)?;
-        for blob in noted.blobs() {
-            let count = self.in_blobs.entry(blob).or_default();
-            *count -= 1;
-            if *count == 0 {
-                self.in_blobs.remove(&blob);
-            }
-        }
-        let RunEntry { blob, start, index, index_bytes, .. } = noted.entry;
-        Some((blob, start, index + u64::from(index_bytes)))
-    }
-
-    /// Whether any of them needs a blob.
-    fn need(&self, blob: u64) -> bool {
-        self.in_blobs.contains_key(&blob)
-    }
-}
-
-/// What could not be freed.
-#[derive(Default)]
-pub(crate) struct Stuck {
-    blobs: BTreeSet<u64>,
-    gaps: Vec<(u64, u64, u64)>,
-}
-
-impl Stuck {
-    /// Whether a blob could not be deleted, so that it is unknown what is left of it.
-    pub(crate) fn has(&self, blob: u64) -> bool {
-        self.blobs.contains(&blob)
-    }
-
-    /// Allows another attempt.
-    pub(crate) fn try_again(&mut self, gaps: &mut Vec<(u64, u64, u64)>) {
-        self.blobs.clear();
-        gaps.append(&mut self.gaps);
     }
 }
 

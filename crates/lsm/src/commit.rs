@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use device::sync::MutexGuard;
-use format::batch::{LaneList, Op, Ops, foreign};
+use format::batch::{Op, Ops, foreign};
 use store::{Batch, CommitToken, Error, LogSpace, Lsn, Need, Result, TreeId};
 
 use crate::core::Core;
-use crate::resolve::Resolver;
+use crate::resolve::{Origin, Resolver, changed_tree, find, malformed};
 use crate::staged::Staging;
 use crate::tree::Tree;
 
@@ -65,29 +65,6 @@ pub(crate) fn plan(ops: Ops<'_>) -> Result<Plan> {
     plan.trees.sort_unstable();
     plan.trees.dedup();
     Ok(plan)
-}
-
-/// Where a batch comes from.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Origin {
-    /// A caller: it is appended to the log.
-    Caller,
-    /// The log: it has its number.
-    Log(Lsn),
-}
-
-impl Origin {
-    /// The outcome of a merge, or the error that refuses its batch. A batch of the log cannot be
-    /// refused because of damage to the value that it merges into.
-    pub(crate) fn known(self, value: Result<Vec<u8>>) -> Result<Result<Vec<u8>>> {
-        match (value, self) {
-            // A failed read may succeed when the store is opened again.
-            (Err(why @ (Error::Corrupt(_) | Error::Missing { .. })), Origin::Log(_)) => {
-                Ok(Err(why))
-            }
-            (value, _) => value.map(Ok),
-        }
-    }
 }
 
 impl Core {
@@ -216,33 +193,4 @@ impl Core {
         drop(gone);
         Ok(lsn)
     }
-}
-
-/// The tree that a change is to.
-pub(crate) fn changed_tree(op: &Op<'_>) -> TreeId {
-    match op {
-        Op::Put { tree, .. }
-        | Op::Delete { tree, .. }
-        | Op::DeleteRange { tree, .. }
-        | Op::Merge { tree, .. } => TreeId(*tree),
-        _ => unreachable!("all others want to be alone"),
-    }
-}
-
-/// One of the trees of a batch, which ascend.
-pub(crate) fn find(trees: &[Arc<Tree>], id: TreeId) -> &Arc<Tree> {
-    let at = trees.binary_search_by_key(&id, |tree| tree.id);
-    &trees[at.expect("invariant: a plan has all trees of its batch")]
-}
-
-/// The value that a merge produces from an old one.
-pub(crate) fn merged(old: Option<Vec<u8>>, lanes: &LaneList<'_>) -> Vec<u8> {
-    let mut value = old.unwrap_or_default();
-    lanes.apply(&mut value);
-    value
-}
-
-/// A record of the log that is not a batch. The log reports its position.
-pub(crate) fn malformed(malformed: format::Malformed) -> Error {
-    malformed.located("", 0).into()
 }

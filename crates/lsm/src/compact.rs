@@ -8,7 +8,7 @@
 //! no space left for it beside what checkpoints need (`relieve`). The inputs stay as long as a
 //! pinned state, a tree that has only some of them, or the durable state holds them (`collect`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,12 +18,13 @@ use store::{Error, MergeStats, Result, Writer};
 
 use crate::blob::BlobWriter;
 use crate::candidates::{CompactionCandidates, Look};
-use crate::checkpoint::{Durable, MergePart, end_run, exchange};
+use crate::checkpoint::exchange;
 use crate::clean::{self, Pointing};
 use crate::collect::COLLECTED_AT_ONCE;
-use crate::core::{Catalog, Core};
-use crate::layer::{Layer, View};
-use crate::limit::Limiter;
+use crate::core::Core;
+use crate::durable::Durable;
+use crate::layer::{Catalog, Layer};
+use crate::merging::{Job, MergePart, Merging, end_run};
 use crate::plan::{Limits, Merge};
 use crate::quarantine::{self, Quarantined};
 use crate::run::Run;
@@ -43,64 +44,6 @@ const RANGES_MAX: usize = 256;
 const TURN_WAIT: Duration = Duration::from_millis(100);
 /// Nodes of a step that a checkpoint makes.
 const STEP_NODES: usize = 256;
-
-/// What is being merged.
-pub(crate) struct Merging {
-    job: Option<Job>,
-    /// The manifest for which no merge was needed, or none was possible.
-    rested: u64,
-    /// The manifest that was inspected last.
-    planned: u64,
-    /// The manifest after which no manifest of the merged runs could be written.
-    unsettled: u64,
-    /// Most bytes of a merge: less than a blob may have, once a blob became too long. Nobody can
-    /// know in advance by how much it would.
-    blob_max: u64,
-    /// Value logs that rows are not taken out of (`passed`).
-    unreadable_logs: BTreeSet<u64>,
-    /// Merges that ended since opening, and those among them that emptied value logs.
-    ended: u64,
-    cleaned: u64,
-    limiter: Limiter,
-}
-
-/// A merge that is under way.
-struct Job {
-    layers: Vec<Arc<Layer>>,
-    views: Vec<View>,
-    id: u64,
-    part: MergePart,
-    blob: BlobWriter,
-    /// Bytes of what is read: runs, and rows that are written again.
-    bytes: u64,
-    /// Whether it is made to empty value logs.
-    cleans: bool,
-    /// Whether it is made to free space.
-    returns: bool,
-}
-
-impl Merging {
-    /// An idle state, with a limit of this many bytes a second.
-    pub(crate) fn new(rate: u64) -> Merging {
-        let limiter = Limiter::new(rate);
-        Merging {
-            job: None,
-            rested: 0,
-            planned: 0,
-            unsettled: 0,
-            blob_max: u64::MAX,
-            unreadable_logs: BTreeSet::new(),
-            ended: 0,
-            cleaned: 0,
-            limiter,
-        }
-    }
-
-    /// Bytes written by the merge in progress, and bytes of its inputs.
-    fn under_way(&self) -> Option<(u64, u64)> {
-        self.job.as_ref().map(|job| (job.blob.bytes().min(job.bytes), job.bytes))
-    }
-}
 
 impl Core {
     /// What compaction does and did. Does not wait for a step.
@@ -386,7 +329,7 @@ impl Core {
         self.journal.check_open()?;
         let written = match entry {
             None => None,
-            Some(entry) => Some((blob.finish(self)?, entry)),
+            Some(entry) => Some((blob.finish(&self.journal)?, entry)),
         };
         let mut state = self.durable.lock();
         let state = &mut *state;

@@ -10,21 +10,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use device::sync::{Mutex, RwLock};
 use device::{Env, Map};
-use store::{Batch, Error, Journal, Log, MergeStats, Result, TreeId, ValueLogStats};
+use store::{Error, Journal, Log, MergeStats, Result, TreeId, ValueLogStats};
 
 use crate::candidates::CompactionCandidates;
-use crate::checkpoint::{Collected, Durable, Frozen};
-use crate::commit::{Origin, malformed};
-use crate::compact::Merging;
+use crate::durable::{Collected, Durable, Frozen};
 use crate::files::Files;
-use crate::layer::{Layer, LayerId, Stack};
+use crate::layer::{Catalog, Layer, LayerId, Stack};
+use crate::merging::Merging;
 use crate::options::Options;
 use crate::pinning::Pinning;
-use crate::staged::Staging;
 use crate::tree::{Ids, Tree};
-
-/// The trees of a state.
-pub(crate) type Catalog = BTreeMap<TreeId, Arc<Stack>>;
 
 /// The engine.
 pub struct Core {
@@ -190,15 +185,6 @@ impl Core {
             .collect();
         unknown.sort_unstable_by_key(|(id, _)| *id);
         unknown
-    }
-
-    /// Refuses a batch that could not be applied. The caller has the gate exclusively.
-    pub(crate) fn check_batch(&self, batch: &Batch) -> Result<()> {
-        let mut staging = Staging::new(self, Origin::Caller);
-        for op in batch.ops() {
-            staging.apply(op.map_err(malformed)?)?;
-        }
-        Ok(())
     }
 
     /// Bytes that are only in memory and the log.

@@ -17,9 +17,9 @@ use format::batch::KEY_BYTES_MAX;
 use format::cluster_filter::hash;
 use store::{Cursor, Item, KeyRange, Result};
 
-use crate::key::Key;
+use crate::key::{Direction, Key};
 use crate::layer::{Stack, View};
-use crate::merge::{Direction, From, Merge};
+use crate::merge::{From, Merge};
 use crate::ranges::OwnedSpan;
 use crate::rows::Content;
 use crate::run::Caching;

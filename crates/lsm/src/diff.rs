@@ -13,9 +13,10 @@ use std::sync::Arc;
 
 use store::{Diff, DiffCursor, Error, KeyRange, Result};
 
+use crate::key::Direction;
 use crate::layer::{Layer, Stack, View, look_up};
 use crate::mem::Known;
-use crate::merge::{Direction, From, Merge, Tombstones};
+use crate::merge::{From, Merge, Tombstones};
 use crate::ranges::Ranges;
 use crate::run::Caching;
 

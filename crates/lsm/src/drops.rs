@@ -26,9 +26,9 @@ use std::sync::atomic::Ordering;
 
 use store::TreeId;
 
-use crate::checkpoint::Durable;
-use crate::core::{Catalog, Core};
-use crate::layer::LayerId;
+use crate::core::Core;
+use crate::durable::{DroppedTrees, Durable};
+use crate::layer::{Catalog, LayerId};
 use crate::run::Run;
 
 /// With so many dropped trees a checkpoint is made, although more are dropped.
@@ -41,29 +41,6 @@ const BYTES_MIN: u64 = 1 << 20;
 /// The same as a multiple of the bytes of both manifests.
 const MANIFESTS: u64 = 4;
 
-/// What waits for the next checkpoint, as the last step of reclaiming found it.
-#[derive(Debug, Default)]
-pub(crate) struct DroppedTrees {
-    /// Trees that were dropped since the last checkpoint.
-    trees: u64,
-    /// Bytes of runs that only they have.
-    bytes: u64,
-    /// Whether the durable state without them has other layers, or could free some.
-    matter: bool,
-    /// Steps since the last of them was dropped.
-    quiet: u32,
-    /// Whether the last checkpoint failed.
-    failed: bool,
-}
-
-impl DroppedTrees {
-    /// A checkpoint was made, or failed.
-    pub(crate) fn checkpointed(&mut self, made: bool) {
-        // What failed returned the dropped trees, perhaps with further ones.
-        *self = DroppedTrees { trees: u64::MAX, failed: !made, ..DroppedTrees::default() };
-    }
-}
-
 /// What a step does for dropped trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
@@ -71,15 +48,6 @@ pub(crate) enum Due {
     /// A checkpoint, in a later step.
     Later,
     Checkpoint,
-}
-
-/// What only some of the durable trees have.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Exclusive {
-    /// How many of them end at a layer at which no other tree ends.
-    pub(crate) trees: u64,
-    /// The layers that no other tree has.
-    pub(crate) layers: Vec<LayerId>,
 }
 
 impl Core {

@@ -14,14 +14,8 @@ use store::TreeId;
 
 use crate::candidates::{CompactionCandidates, Made};
 use crate::core::Core;
+use crate::durable::Exchange;
 use crate::layer::{Layer, Stack};
-
-/// Adjacent layers in stacks, and the one layer that is equivalent to them together; none if that
-/// layer would be empty.
-pub(crate) struct Exchange {
-    pub(crate) old: Vec<Arc<Layer>>,
-    pub(crate) new: Option<Arc<Layer>>,
-}
 
 /// Exchanges layers in stacks. Equal stacks stay one shared stack.
 pub(crate) struct Exchanger<'a> {

@@ -30,12 +30,13 @@ use device::{Compared, Env, compare, part_of};
 use format::run_manifest::{Origin, RunManifest};
 use store::{Error, Journal, LogPosition, Lsn, Opening, Result};
 
-use crate::checkpoint::Durable;
-use crate::collect::{NotedRuns, gaps};
-use crate::core::{Catalog, Core};
-use crate::files::{Files, path};
-use crate::manifest::{Listed, both_names, listed, manifest_name, newer, numbers};
-use crate::names::{BLOB_PREFIX, BLOBS_AT_ONCE, MANIFEST_PREFIX};
+use crate::collect::gaps;
+use crate::core::Core;
+use crate::durable::{Durable, NotedRuns};
+use crate::files::{Files, numbers, path};
+use crate::layer::Catalog;
+use crate::manifest::{Listed, listed, newer};
+use crate::names::{BLOB_PREFIX, BLOBS_AT_ONCE, MANIFEST_PREFIX, both_names, manifest_name};
 use crate::newest::{Newest, newest};
 use crate::options::Options;
 use crate::recover::{

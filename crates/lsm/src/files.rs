@@ -3,6 +3,7 @@
 //! Every block and index that is read is compared with the checksum stored in its pointer. The
 //! checksum starts with the place of the block, so a whole block in the wrong place is rejected.
 
+use std::collections::BTreeSet;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +17,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use store::{Error, Result};
 
-use crate::names::BLOB_PREFIX;
+use crate::names::{BLOB_PREFIX, COPY_PREFIX, MANIFEST_PREFIX, NUMBER_MAX};
 use crate::nested::Nested;
 use crate::options::Options;
 
@@ -216,6 +217,26 @@ impl Files {
             Err(Err(bad)) => Err(located(bad, number, 0)),
         }
     }
+}
+
+/// The numbers of the blobs whose names begin with a prefix, ascending. Only names in this engine's
+/// form count.
+pub(crate) fn numbers(files: &Files, prefix: &str) -> Result<Vec<u64>> {
+    let names = files.blobs.list(prefix)?;
+    let own = |name: &String| {
+        let number = u64::from_str_radix(name.strip_prefix(prefix)?, 16).ok()?;
+        (number <= NUMBER_MAX && format!("{prefix}{number:016x}") == *name).then_some(number)
+    };
+    let mut numbers: Vec<u64> = names.iter().filter_map(own).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The numbers of all existing manifests, with one copy or two, ascending.
+pub(crate) fn manifest_numbers(files: &Files) -> Result<BTreeSet<u64>> {
+    let mut all = BTreeSet::from_iter(numbers(files, MANIFEST_PREFIX)?);
+    all.extend(numbers(files, COPY_PREFIX)?);
+    Ok(all)
 }
 
 /// Reports where in which blob something is malformed.

@@ -13,9 +13,9 @@ use std::sync::atomic::Ordering;
 use device::Map;
 use store::TreeId;
 
-use crate::checkpoint::{Durable, origin};
+use crate::checkpoint::origin;
 use crate::core::Core;
-use crate::exchange::Exchange;
+use crate::durable::{Durable, Exchange};
 use crate::layer::{Layer, Stack};
 use crate::mem::{Below, Mem};
 use crate::tree::merged;

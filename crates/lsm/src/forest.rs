@@ -15,8 +15,16 @@ use std::sync::Arc;
 use device::Map;
 use store::TreeId;
 
-use crate::drops::Exclusive;
 use crate::layer::{Layer, LayerId, Stack};
+
+/// What only some of the durable trees have.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Exclusive {
+    /// How many of them end at a layer at which no other tree ends.
+    pub(crate) trees: u64,
+    /// The layers that no other tree has.
+    pub(crate) layers: Vec<LayerId>,
+}
 
 /// The forest.
 #[derive(Default)]

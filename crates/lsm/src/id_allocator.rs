@@ -14,7 +14,7 @@ use format::numbers::{Decoded, NUMBERS_BYTES, Numbers, PLACES, VERSION};
 use store::{Error, Result};
 
 use crate::files::{DIRECTORY, Files, path};
-use crate::manifest::NUMBER_MAX;
+use crate::names::NUMBER_MAX;
 
 /// The name of the note's file.
 const NAME: &str = "numbers";
@@ -219,7 +219,7 @@ impl IdAllocator {
 mod tests {
     use super::*;
     use device::Blobs;
-    use testing::{CrashPolicy, FarBlobs, Fault, FaultOn, Op, SimEnv, sim_env};
+    use testing::{CrashPolicy, FarBlobs, Fault, FaultOn, Op, SimEnv, fails, sim_env};
 
     const VOLUME: [u8; 16] = [7; 16];
 
@@ -369,13 +369,13 @@ mod tests {
         let sim = new();
         let files = Files::new(FarBlobs::new() as Arc<dyn Blobs>, VOLUME, 1 << 20);
         for found in [(NUMBER_MAX, 1), (1, NUMBER_MAX), (NUMBER_MAX - 2 * AT_ONCE, 1)] {
-            begin(&sim.env(), &files, found.0, found.1).map(drop).expect_err("too great");
+            fails(begin(&sim.env(), &files, found.0, found.1), "numbers of manifests and blobs");
         }
         assert!(sim.device.files().is_empty(), "nothing is made");
         let (first, mut allocator) = opened(&sim, 1);
         let noted = sim.device.read_file(&path(NAME));
         allocator.reserve(first).expect("it is noted");
-        allocator.reserve(NUMBER_MAX - 5).expect_err("the next would be too great");
+        fails(allocator.reserve(NUMBER_MAX - 5), "numbers of manifests and blobs");
         assert!(sim.device.read_file(&path(NAME)) == noted);
     }
 }

@@ -25,14 +25,15 @@ use store::{
     SortedRun, TreeId, Writer,
 };
 
-use crate::blob::{BlobWriter, Numbers, Written};
-use crate::checkpoint::Durable;
-use crate::commit::{Origin, malformed, plan};
+use crate::blob::{BlobWriter, Numbers};
+use crate::commit::plan;
 use crate::core::Core;
 use crate::cursor::{Source, TreeCursor};
+use crate::durable::Durable;
 use crate::layer::{Layer, Stack};
+use crate::resolve::{Origin, malformed};
 use crate::rows::Content;
-use crate::run::Run;
+use crate::run::{Run, Written};
 
 /// Blocks from which a run gets a blob of its own; a shorter one is committed as a normal batch.
 const BLOCKS_MIN: usize = 4;
@@ -161,7 +162,7 @@ impl Core {
         }
         let written = blob.end()?.expect("invariant: a run that is no batch has entries");
         self.journal.check_open()?;
-        let finished = blob.finish(self)?;
+        let finished = blob.finish(&self.journal)?;
         self.wrote(Writer::Ingest, finished.bytes(), finished.writes);
         self.journal.gave(run.bytes());
         Ok((finished.blob, written))

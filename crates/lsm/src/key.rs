@@ -1,11 +1,18 @@
-//! A key of an in-memory tree. Keys up to [`INLINE_BYTES`] are stored in the node of the tree
-//! itself, so that a descent does not touch other memory for each comparison. A file system's keys
-//! are 17 bytes long.
+//! A key of an in-memory tree, and which way a walk over keys goes. Keys up to [`INLINE_BYTES`] are
+//! stored in the node of the tree itself, so that a descent does not touch other memory for each
+//! comparison. A file system's keys are 17 bytes long.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::ops::Deref;
 use std::sync::Arc;
+
+/// Which way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Forward,
+    Backward,
+}
 
 /// Longest key that needs no separate allocation.
 pub(crate) const INLINE_BYTES: usize = 22;

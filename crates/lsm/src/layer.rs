@@ -7,10 +7,11 @@
 //! Invariants: the content of a layer does not change when it moves from memory to disk. A tree may
 //! take back a layer that only its own stack holds (`tree`).
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use device::sync::RwLock;
-use store::Result;
+use store::{Result, TreeId};
 
 use crate::mem::{Known, Mem};
 use crate::ranges::Ranges;
@@ -18,6 +19,9 @@ use crate::run::{Hashed, Run};
 
 /// The number of a layer; greater ones are younger. Numbers of runs on disk are these.
 pub(crate) type LayerId = u64;
+
+/// The trees of a state.
+pub(crate) type Catalog = BTreeMap<TreeId, Arc<Stack>>;
 
 /// One layer.
 pub(crate) struct Layer {

@@ -34,7 +34,8 @@
 //! * `tree`, `layer`, `mem`, `ranges`, `key`: a tree: entries in memory over layers
 //! * `run`, `blob`, `rows`, `waiting`, `appender`: runs and value logs: reading and writing
 //! * `files`, `names`, `nested`, `id_allocator`: blobs: their cache, names and numbers
-//! * `core`, `options`: what the parts share
+//! * `core`, `durable`, `merging`, `options`: what the parts share: the durable state, the merge
+//!   under way
 
 // The engine as a store, and opening it.
 mod store;
@@ -47,8 +48,8 @@ mod lost;
 // A commit.
 mod ingest;
 mod commit;
-mod resolve;
 mod staged;
+mod resolve;
 
 // Readers.
 mod pin;
@@ -66,25 +67,27 @@ mod newest;
 // Merges, and the space of what they replace.
 mod flatten;
 mod compact;
+mod exchange;
+mod collect;
+mod drops;
 mod candidates;
 mod plan;
-mod exchange;
 mod merge;
-mod collect;
 mod clean;
 mod sparse_blobs;
 mod forest;
-mod drops;
 mod quarantine;
 mod limit;
 
 // Trees: layers in memory, and runs in blobs.
 mod core;
+mod durable;
+mod merging;
 mod tree;
 mod layer;
+mod blob;
 mod run;
 mod rows;
-mod blob;
 mod appender;
 mod id_allocator;
 mod mem;

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use format::Corruption;
 use store::{Error, LostRange, Result};
 
+use crate::key::Direction;
 use crate::layer::{Stack, View};
-use crate::merge::{Direction, From, Merge, Tombstones};
+use crate::merge::{From, Merge, Tombstones};
 use crate::run::{Caching, Run};
 
 /// The first range from `key` on that cannot be read, if there is one.

@@ -30,46 +30,14 @@ use format::Corruption;
 use format::run_manifest::{BlobEntry, Origin, RunManifest, TreeEntry};
 use store::{Error, Lsn, Result, Writer};
 
-use crate::checkpoint::Durable;
-use crate::core::{Catalog, Core};
-use crate::files::{Files, path};
+use crate::appender::disown;
+use crate::core::Core;
+use crate::durable::{Attempt, Durable};
+use crate::files::{Files, manifest_numbers, numbers, path};
 use crate::id_allocator::begin;
-use crate::layer::{Layer, LayerId, Stack};
-use crate::names::{BLOB_PREFIX, COPY_PREFIX, MANIFEST_PREFIX};
+use crate::layer::{Catalog, Layer, LayerId, Stack};
+use crate::names::{BLOB_PREFIX, MANIFEST_PREFIX, both_names, manifest_name};
 use crate::newest::{Alone, Named, Newest, differs, read_named};
-
-pub(crate) fn manifest_name(number: u64) -> String {
-    format!("{MANIFEST_PREFIX}{number:016x}")
-}
-
-/// Both names of a manifest, in the order in which they are made.
-pub(crate) fn both_names(number: u64) -> [String; 2] {
-    [manifest_name(number), format!("{COPY_PREFIX}{number:016x}")]
-}
-
-/// No store reaches greater numbers; a file that bears one was put there by another program. The
-/// limit is half of what can be read, because numbers continue from what is found.
-pub(crate) const NUMBER_MAX: u64 = format::COUNTED_MAX / 2;
-
-/// The numbers of the blobs whose names begin with a prefix, ascending. Only names in this engine's
-/// form count.
-pub(crate) fn numbers(files: &Files, prefix: &str) -> Result<Vec<u64>> {
-    let names = files.blobs.list(prefix)?;
-    let own = |name: &String| {
-        let number = u64::from_str_radix(name.strip_prefix(prefix)?, 16).ok()?;
-        (number <= NUMBER_MAX && format!("{prefix}{number:016x}") == *name).then_some(number)
-    };
-    let mut numbers: Vec<u64> = names.iter().filter_map(own).collect();
-    numbers.sort_unstable();
-    Ok(numbers)
-}
-
-/// The numbers of all existing manifests, with one copy or two, ascending.
-pub(crate) fn manifest_numbers(files: &Files) -> Result<BTreeSet<u64>> {
-    let mut all = BTreeSet::from_iter(numbers(files, MANIFEST_PREFIX)?);
-    all.extend(numbers(files, COPY_PREFIX)?);
-    Ok(all)
-}
 
 /// Deletes both copies of a number, except those that could not be read.
 pub(crate) fn delete_both(files: &Files, number: u64, unread: &[String]) -> Result<()> {
@@ -399,7 +367,7 @@ impl Core {
                 self.wrote(Writer::Checkpoint, bytes.len() as u64, 1);
                 return Ok(());
             }
-            (_, Ok(Compared::Other)) => return Err(Failed::Another(self.disown(name))),
+            (_, Ok(Compared::Other)) => return Err(Failed::Another(disown(&self.journal, name))),
             (Err(error), Ok(Compared::Nothing)) if !blobs.answers_may_be_lost() => {
                 return Err(Failed::Not(error.into()));
             }
@@ -425,7 +393,7 @@ impl Core {
             attempt.there = false;
             for name in both_names(attempt.number) {
                 match compare_bytes(&*self.files.blobs, &name, &attempt.bytes)? {
-                    Compared::Other => return Err(self.disown(&name)),
+                    Compared::Other => return Err(disown(&self.journal, &name)),
                     found => attempt.there |= found == Compared::Same,
                 }
             }
@@ -442,14 +410,14 @@ impl Core {
         }
         match numbers(&self.files, MANIFEST_PREFIX)?.pop() {
             Some(newest) if newest > state.next_manifest => {
-                return Err(self.disown(&manifest_name(newest)));
+                return Err(disown(&self.journal, &manifest_name(newest)));
             }
             _ => {}
         }
         // A process that deleted what this opening started from has a greater one, and continues
         // with that.
         if state.inherited && !manifest_numbers(&self.files)?.contains(&state.number) {
-            return Err(self.disown(&manifest_name(state.number)));
+            return Err(disown(&self.journal, &manifest_name(state.number)));
         }
         Ok(())
     }
@@ -467,19 +435,6 @@ impl Core {
             }
         }
     }
-
-    /// Takes no more commits, and writes nothing more, not even to the log. A file that this store
-    /// did not make has a name that only this store assigns, so another process works in the same
-    /// place. What is there is left as it is.
-    pub(crate) fn disown(&self, name: &str) -> Error {
-        if self.journal.opening().is_some() {
-            let why = format!("another process opened the volume and made {}", path(name));
-            return self.log().replaced(&why);
-        }
-        let why = format!("{} is another's: two stores are in one place", path(name));
-        self.log().abandon(&why);
-        Error::ReadOnly(Arc::from(why))
-    }
 }
 
 /// Why a manifest was not made under a name.
@@ -490,17 +445,6 @@ enum Failed {
     Perhaps(Error),
     /// A foreign file is there.
     Another(Error),
-}
-
-/// A manifest whose creation seemed to fail: it may be on disk, or appear there. What it names
-/// stays until a later one is durable.
-pub(crate) struct Attempt {
-    number: u64,
-    bytes: Vec<u8>,
-    /// Whether it was found there, under either name.
-    there: bool,
-    #[expect(dead_code, reason = "held, so that its runs are not given back")]
-    catalog: Arc<Catalog>,
 }
 
 fn compare_bytes(blobs: &dyn Blobs, name: &str, bytes: &[u8]) -> device::Result<Compared> {

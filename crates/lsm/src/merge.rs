@@ -9,19 +9,12 @@ use std::ops::Bound;
 
 use store::Result;
 
-use crate::key::Key;
+use crate::key::{Direction, Key};
 use crate::layer::View;
 use crate::mem::{Mem, Value};
 use crate::ranges::Ranges;
 use crate::rows::Content;
 use crate::run::{Caching, RunIter};
-
-/// Which way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Forward,
-    Backward,
-}
 
 /// Whether tombstones are returned as entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

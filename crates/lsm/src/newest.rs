@@ -13,9 +13,8 @@ use format::Corruption;
 use format::run_manifest::{Decoded, RunManifest, VERSION};
 use store::{Error, Finding, FindingKind, Remedy, Result};
 
-use crate::files::{Files, path};
-use crate::manifest::{both_names, manifest_name, manifest_numbers};
-use crate::names::MANIFEST_PREFIX;
+use crate::files::{Files, manifest_numbers, path};
+use crate::names::{MANIFEST_PREFIX, both_names, manifest_name};
 
 /// The newest state.
 pub(crate) struct Newest {

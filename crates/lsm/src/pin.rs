@@ -13,11 +13,11 @@ use store::{
     SharedWalk, TreeId,
 };
 
-use crate::checkpoint::{Collected, Frozen};
-use crate::core::{Catalog, Core};
+use crate::core::Core;
 use crate::cursor::{Source, TreeCursor};
 use crate::diff::StackDiff;
-use crate::layer::Stack;
+use crate::durable::{Collected, Frozen};
+use crate::layer::{Catalog, Stack};
 use crate::mem::Known;
 use crate::tree::Tree;
 
@@ -188,5 +188,63 @@ impl Core {
                 _ => return,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use device::sync::channel;
+    use store::{Batch, Commit, Read, Snapshot, TreeId};
+    use testing::sim_env;
+
+    use crate::options::Options;
+    use crate::store::LsmStore;
+
+    const BUSY: TreeId = TreeId(40);
+    const OTHER: TreeId = TreeId(41);
+    /// A commit that has not ended by then never does.
+    const GIVEN_UP: Duration = Duration::from_secs(60);
+
+    fn put(store: &LsmStore, tree: TreeId, value: &[u8]) {
+        let mut batch = Batch::new();
+        batch.put(tree, b"key", value);
+        store.commit(&batch).expect("a store in memory");
+    }
+
+    /// A pin that collects holds nothing that a commit to another tree needs, however long one
+    /// tree takes. It has the other tree as it was when the pin began.
+    #[test]
+    fn a_commit_to_another_tree_does_not_wait_for_a_pin_that_collects() {
+        let store = LsmStore::create(&sim_env(1).env(), &Options::default()).expect("created");
+        let mut batch = Batch::new();
+        batch.create_tree(BUSY);
+        batch.create_tree(OTHER);
+        store.commit(&batch).expect("a store in memory");
+        put(&store, OTHER, b"old");
+        let core = store.engine();
+        let busy = core.tree(BUSY).expect("it is there");
+        let value = device::scope(|scope| {
+            // The pin cannot freeze this tree while its commit lock is held.
+            let held = busy.commit.lock();
+            let began = core.pinning.count();
+            let pinning = scope.spawn(|| store.pin().expect("pinned"));
+            while core.pinning.count() == began {
+                device::yield_now();
+            }
+            let (ended, end) = channel();
+            let store = &store;
+            scope.spawn(move || {
+                put(store, OTHER, b"new");
+                ended.send(core.pinning.collects()).expect("the test waits");
+            });
+            let collects = end.recv_timeout(GIVEN_UP);
+            drop(held);
+            assert_eq!(collects, Ok(true), "the commit ended while the pin collected");
+            pinning.join().expect("it ends").get(OTHER, b"key").expect("it reads")
+        });
+        assert_eq!(value.as_deref(), Some(&b"old"[..]));
+        assert_eq!(store.get(OTHER, b"key").expect("it reads").as_deref(), Some(&b"new"[..]));
     }
 }

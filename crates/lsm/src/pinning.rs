@@ -58,6 +58,12 @@ impl<T: Default> Pinning<T> {
         }
     }
 
+    /// Whether a pin collects.
+    #[cfg(test)]
+    pub(crate) fn collects(&self) -> bool {
+        self.collected.lock().is_some()
+    }
+
     /// It has all.
     pub(crate) fn end(&self) -> T {
         self.collected.lock().take().unwrap_or_default()

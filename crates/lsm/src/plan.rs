@@ -28,6 +28,9 @@
 use crate::layer::LayerId;
 use crate::options::Policy;
 
+/// Estimated bytes of a tombstone of a short key in a run, packed and with its part of the index.
+pub(crate) const TOMBSTONE_BYTES: u64 = 16;
+
 /// A layer, as far as the rules need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Facts {

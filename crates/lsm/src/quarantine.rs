@@ -14,9 +14,6 @@ use crate::files::blob_number;
 use crate::layer::LayerId;
 use crate::run::Run;
 
-/// More bytes than any disk has.
-pub(crate) const BYTES: u64 = 1 << 56;
-
 /// What is skipped from now on.
 pub(crate) enum Quarantined {
     Run(LayerId),

@@ -18,19 +18,19 @@ use format::run_manifest::RunManifest;
 use store::{Error, Journal, Lsn, Replay, Result, TreeId};
 
 use crate::appender::BUILDING_PREFIX;
-use crate::checkpoint::Durable;
-use crate::collect::{NotedRuns, Stuck, gaps};
-use crate::commit::{Origin, plan};
-use crate::core::{Catalog, Core};
-use crate::drops::DroppedTrees;
-use crate::files::{DIRECTORY, Files, blob_name, open_blobs, path};
+use crate::collect::gaps;
+use crate::commit::plan;
+use crate::core::Core;
+use crate::durable::{DroppedTrees, Durable, NotedRuns, Stuck};
+use crate::files::{DIRECTORY, Files, blob_name, manifest_numbers, numbers, open_blobs, path};
 use crate::id_allocator::{begin, begin_new};
 use crate::ingest::Linked;
-use crate::layer::{Layer, Stack};
-use crate::manifest::{delete_both, delete_damaged, manifest_numbers, numbers, rewrite};
+use crate::layer::{Catalog, Layer, Stack};
+use crate::manifest::{delete_both, delete_damaged, rewrite};
 use crate::names::{BLOB_PREFIX, COPY_PREFIX, MANIFEST_PREFIX};
 use crate::newest::{Newest, complete, is_own, newest};
 use crate::options::Options;
+use crate::resolve::Origin;
 use crate::run::Run;
 
 /// Creates an empty store.

@@ -21,10 +21,8 @@ use std::sync::atomic::Ordering;
 use store::{Error, Result, kept_for_checkpoints};
 
 use crate::core::Core;
-use crate::plan::Limits;
+use crate::plan::{Limits, TOMBSTONE_BYTES};
 
-/// Estimated bytes of a tombstone of a short key in a run, packed and with its part of the index.
-pub(crate) const TOMBSTONE_BYTES: u64 = 16;
 /// A manifest may be longer than the last by this much, including the rest of its last block.
 const MANIFEST_GROWS: u64 = 8 << 10;
 
@@ -138,6 +136,15 @@ impl Core {
         let kept = kept_for_checkpoints(&space).max(log) + self.space_of_tombstones();
         let dirty = self.dirty_bytes() as u64 + self.space_of_manifests();
         Ok(space.free_bytes < kept + dirty + beside)
+    }
+
+    /// Bytes that the next checkpoint may write to the disk.
+    pub(crate) fn bytes_of_next_checkpoint(&self) -> u64 {
+        match (self.dirty_bytes() as u64, &self.options.blobs) {
+            (dirty @ 1.., None) => dirty + self.space_of_manifests(),
+            // Nothing, or it goes where the runs are.
+            _ => 0,
+        }
     }
 
     /// The space needed to delete everything in the runs.

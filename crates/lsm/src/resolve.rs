@@ -10,12 +10,34 @@
 use std::sync::Arc;
 
 use device::Map;
-use format::batch::{Op, Ops};
-use store::{Result, TreeId};
+use format::batch::{LaneList, Op, Ops};
+use store::{Error, Lsn, Result, TreeId};
 
-use crate::commit::{Origin, changed_tree, find, malformed, merged};
 use crate::ranges::Ranges;
 use crate::tree::Tree;
+
+/// Where a batch comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Origin {
+    /// A caller: it is appended to the log.
+    Caller,
+    /// The log: it has its number.
+    Log(Lsn),
+}
+
+impl Origin {
+    /// The outcome of a merge, or the error that refuses its batch. A batch of the log cannot be
+    /// refused because of damage to the value that it merges into.
+    pub(crate) fn known(self, value: Result<Vec<u8>>) -> Result<Result<Vec<u8>>> {
+        match (value, self) {
+            // A failed read may succeed when the store is opened again.
+            (Err(why @ (Error::Corrupt(_) | Error::Missing { .. })), Origin::Log(_)) => {
+                Ok(Err(why))
+            }
+            (value, _) => value.map(Ok),
+        }
+    }
+}
 
 /// Values of merges, in the order of their operations.
 #[derive(Debug, Default)]
@@ -90,4 +112,33 @@ impl Resolver {
         self.next += 1;
         &self.values[self.next - 1]
     }
+}
+
+/// The tree that a change is to.
+pub(crate) fn changed_tree(op: &Op<'_>) -> TreeId {
+    match op {
+        Op::Put { tree, .. }
+        | Op::Delete { tree, .. }
+        | Op::DeleteRange { tree, .. }
+        | Op::Merge { tree, .. } => TreeId(*tree),
+        _ => unreachable!("all others want to be alone"),
+    }
+}
+
+/// One of the trees of a batch, which ascend.
+pub(crate) fn find(trees: &[Arc<Tree>], id: TreeId) -> &Arc<Tree> {
+    let at = trees.binary_search_by_key(&id, |tree| tree.id);
+    &trees[at.expect("invariant: a plan has all trees of its batch")]
+}
+
+/// The value that a merge produces from an old one.
+pub(crate) fn merged(old: Option<Vec<u8>>, lanes: &LaneList<'_>) -> Vec<u8> {
+    let mut value = old.unwrap_or_default();
+    lanes.apply(&mut value);
+    value
+}
+
+/// A record of the log that is not a batch. The log reports its position.
+pub(crate) fn malformed(malformed: format::Malformed) -> Error {
+    malformed.located("", 0).into()
 }

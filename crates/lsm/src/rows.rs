@@ -14,10 +14,9 @@ use format::Corruption;
 use format::row_pointer::RowPointer;
 use format::run_block::{Block, BlockBuilder, Stored};
 use format::run_manifest::{BlobEntry, LogRows};
-use store::{Error, Result};
+use store::{Error, Journal, Result};
 
 use crate::appender::Appender;
-use crate::core::Core;
 use crate::files::{Files, blob_name, located, path};
 use crate::options::Options;
 
@@ -222,11 +221,11 @@ impl LogWriter {
     }
 
     /// Makes a blob of it, durable on return, if there are rows. All blocks must be ended.
-    pub(crate) fn finish(self, core: &Core) -> Result<Option<WrittenLog>> {
+    pub(crate) fn finish(self, journal: &Journal) -> Result<Option<WrittenLog>> {
         assert!(self.block.is_empty(), "a row without a pointer");
         let Some(out) = self.out else { return Ok(None) };
         let rows = LogRows { log: self.number, rows: self.rows, bytes: self.bytes };
         let writes = out.writes + 1;
-        Ok(Some(WrittenLog { blob: out.finish(core)?, rows, writes }))
+        Ok(Some(WrittenLog { blob: out.finish(journal)?, rows, writes }))
     }
 }

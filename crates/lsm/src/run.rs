@@ -14,11 +14,9 @@ use format::run_index::{RunIndex, checksum};
 use format::run_manifest::{LogRows, RunEntry};
 use store::Result;
 
-use crate::blob::Written;
 use crate::files::{Files, located, out_of_order, wrong_sum};
+use crate::key::Direction;
 use crate::mem::Known;
-use crate::merge::Direction;
-use crate::quarantine;
 use crate::ranges::Ranges;
 use crate::rows::Content;
 
@@ -38,6 +36,9 @@ impl<'k> Hashed<'k> {
     }
 }
 
+/// What a run that is skipped counts as (`quarantine`): more bytes than any disk has.
+const SKIPPED_BYTES: u64 = 1 << 56;
+
 /// A run.
 pub(crate) struct Run {
     pub(crate) entry: RunEntry,
@@ -47,6 +48,13 @@ pub(crate) struct Run {
     index: OnceLock<Index>,
     /// Whether merges pass it over.
     skipped: AtomicBool,
+}
+
+/// A run that was written, its index, which readers need at once, and the rows it points to.
+pub(crate) struct Written {
+    pub(crate) entry: RunEntry,
+    pub(crate) index: RunIndex,
+    pub(crate) uses: Arc<[LogRows]>,
 }
 
 /// The part of a run that stays in memory.
@@ -98,9 +106,9 @@ impl Run {
         self.entry.index - self.entry.start + u64::from(self.entry.index_bytes)
     }
 
-    /// The same, as merges count it (`passed`).
+    /// The same, as merges count it (`quarantine`).
     pub(crate) fn bytes_to_merge(&self) -> u64 {
-        if self.is_skipped() { quarantine::BYTES } else { self.bytes() }
+        if self.is_skipped() { SKIPPED_BYTES } else { self.bytes() }
     }
 
     pub(crate) fn is_skipped(&self) -> bool {

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use format::batch::Op;
-use store::{Error, Result, TreeId, prefix_end};
+use store::{Batch, Error, Result, TreeId, prefix_end};
 
-use crate::commit::{Origin, merged};
 use crate::core::Core;
 use crate::layer::Stack;
 use crate::mem::{Below, Known, Mem};
+use crate::resolve::{Origin, malformed, merged};
 use crate::tree::{State, Tree, push};
 
 /// The state of a tree after the batch.
@@ -150,6 +150,17 @@ impl<'c> Staging<'c> {
             }
         }
         (added, gone)
+    }
+}
+
+impl Core {
+    /// Refuses a batch that could not be applied. The caller has the gate exclusively.
+    pub(crate) fn check_batch(&self, batch: &Batch) -> Result<()> {
+        let mut staging = Staging::new(self, Origin::Caller);
+        for op in batch.ops() {
+            staging.apply(op.map_err(malformed)?)?;
+        }
+        Ok(())
     }
 }
 

@@ -12,10 +12,10 @@ use store::{
 };
 
 use crate::check::{closed_log, prepare_cut};
-use crate::checkpoint::Durable;
 use crate::core::Core;
 use crate::cursor::{Source, TreeCursor};
 use crate::diff::StackDiff;
+use crate::durable::Durable;
 use crate::fenced;
 use crate::layer::Stack;
 use crate::options::Options;
@@ -144,6 +144,10 @@ impl Engine for Core {
 
     fn is_checkpoint_due(&self) -> bool {
         self.dirty.load(Ordering::Relaxed) >= self.options.dirty_bytes_due()
+    }
+
+    fn unflushed_bytes(&self, _: u64) -> u64 {
+        self.bytes_of_next_checkpoint()
     }
 
     fn compaction_may_free_space(&self) -> bool {

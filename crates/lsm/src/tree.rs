@@ -18,10 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use device::sync::{Mutex, RwLock};
 use store::{Error, Result, TreeId};
 
-use crate::key::Key;
+use crate::key::{Direction, Key};
 use crate::layer::{Layer, LayerId, Stack};
 use crate::mem::{Below, Known, Mem, Value};
-use crate::merge::Direction;
 use crate::ranges::OwnedSpan;
 
 /// Most entries and ranges that freezing moves or copies: commits of the tree, or all, wait for it.

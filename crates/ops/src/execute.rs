@@ -15,68 +15,17 @@
 
 use format::answer_record::Executed;
 use inode::{FsError, NodeId};
-use store::{CommitToken, TreeId};
+use store::CommitToken;
 use vfs::{FsResult, Request, TakenRequest};
 use volume::locks::{Lock, Mode};
 use volume::nodes::{Location, Orphan};
 use volume::subvol::{Entered, Subvol, node_of};
-use volume::view::View;
 
 use crate::Ops;
 use crate::plan::{Effect, LastName, Plan};
+pub use crate::policy::Context;
 use crate::policy::Policy;
 use crate::reach;
-
-/// What an operation reads from, and who sees its plan.
-#[derive(Clone, Copy)]
-pub struct Context<'a> {
-    /// Tables and numbers.
-    pub fs: &'a Ops,
-    /// What sees the plan.
-    pub policy: &'a dyn Policy,
-    /// The subvolume.
-    pub subvol: &'a Subvol,
-    /// Its records.
-    pub view: View<'a>,
-}
-
-impl<'a> Context<'a> {
-    /// Of a subvolume whose gate the caller has passed.
-    #[inline]
-    pub fn new(
-        fs: &'a Ops,
-        policy: &'a dyn Policy,
-        subvol: &'a Subvol,
-        tree: TreeId,
-    ) -> Context<'a> {
-        Context { fs, policy, subvol, view: View::new(&*fs.store, tree) }
-    }
-
-    /// The number of the subvolume.
-    #[inline]
-    pub fn id(&self) -> u64 {
-        self.subvol.id.0
-    }
-
-    /// The lock of an inode.
-    #[inline]
-    pub fn object(&self, ino: u64) -> Lock {
-        Lock::Object { subvol: self.id(), ino }
-    }
-
-    /// The lock of the names of a hash.
-    #[inline]
-    pub fn name(&self, dir: u64, hash: u64) -> Lock {
-        Lock::Name { subvol: self.id(), dir, hash }
-    }
-
-    /// Locks a directory so that it stays, and the names of a hash in it exclusively.
-    #[inline]
-    pub fn lock_name(&self, plan: &mut Plan, dir: u64, hash: u64) {
-        plan.lock(self.object(dir), Mode::Shared);
-        plan.lock(self.name(dir, hash), Mode::Exclusive);
-    }
-}
 
 /// What planning ended with.
 pub enum Outcome<A> {
@@ -359,7 +308,7 @@ pub fn apply(fs: &Ops, effect: &mut Effect) {
         | Effect::Copied(_)
         | Effect::Given(_)
         | Effect::Doubted(_)
-        | Effect::HasAll(_)
+        | Effect::Inherits(..)
         | Effect::SubvolumeGone(..) => {
             unreachable!("invariant: effects on the ledger are planned with the ledger locked")
         }

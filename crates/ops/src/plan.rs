@@ -22,6 +22,7 @@ use data::{Data, Freed};
 use device::Timestamp;
 use format::candidate::COLLECT_KEY;
 use format::directory_record::DirectoryRecord;
+use format::inherited_record::Home;
 use format::inode_record::InodeRecord;
 use format::xattr_record::XattrRecord;
 use inode::{Caller, NodeId};
@@ -124,8 +125,8 @@ pub enum Effect {
     Given(Box<Copied>),
     /// It was given one to which its entry (subvolume, directory, cookie) does not point yet.
     Doubted((u64, u64, u64)),
-    /// An heir inherits nothing any more.
-    HasAll(u64),
+    /// An heir inherits from these homes alone, and nothing if there are none.
+    Inherits(u64, Vec<Home>),
     /// One more directory or subvolume waits to be reclaimed.
     Detached,
     /// An epoch ended: the next one begins.

@@ -10,12 +10,14 @@ use format::directory_record::DirectoryRecord;
 use format::inode_record::InodeRecord;
 use format::quota::Charge;
 use inode::{Caller, NodeId};
+use store::TreeId;
 use vfs::FsResult;
 use volume::QuotaInfo;
+use volume::locks::{Lock, Mode};
 use volume::subvol::Subvol;
 use volume::view::{FoundEntry, View};
 
-use crate::execute::Context;
+use crate::Ops;
 use crate::object::Object;
 use crate::plan::Plan;
 use crate::subvolumes::Ledger;
@@ -67,6 +69,57 @@ pub struct Looked {
 
 /// Who owns a new inode, and how many bytes it has.
 pub type Share = ((u32, u32), u64);
+
+/// What an operation reads from, and who sees its plan.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// Tables and numbers.
+    pub fs: &'a Ops,
+    /// What sees the plan.
+    pub policy: &'a dyn Policy,
+    /// The subvolume.
+    pub subvol: &'a Subvol,
+    /// Its records.
+    pub view: View<'a>,
+}
+
+impl<'a> Context<'a> {
+    /// Of a subvolume whose gate the caller has passed.
+    #[inline]
+    pub fn new(
+        fs: &'a Ops,
+        policy: &'a dyn Policy,
+        subvol: &'a Subvol,
+        tree: TreeId,
+    ) -> Context<'a> {
+        Context { fs, policy, subvol, view: View::new(&*fs.store, tree) }
+    }
+
+    /// The number of the subvolume.
+    #[inline]
+    pub fn id(&self) -> u64 {
+        self.subvol.id.0
+    }
+
+    /// The lock of an inode.
+    #[inline]
+    pub fn object(&self, ino: u64) -> Lock {
+        Lock::Object { subvol: self.id(), ino }
+    }
+
+    /// The lock of the names of a hash.
+    #[inline]
+    pub fn name(&self, dir: u64, hash: u64) -> Lock {
+        Lock::Name { subvol: self.id(), dir, hash }
+    }
+
+    /// Locks a directory so that it stays, and the names of a hash in it exclusively.
+    #[inline]
+    pub fn lock_name(&self, plan: &mut Plan, dir: u64, hash: u64) {
+        plan.lock(self.object(dir), Mode::Shared);
+        plan.lock(self.name(dir, hash), Mode::Exclusive);
+    }
+}
 
 /// Sees the steps of a plan.
 pub trait Policy {

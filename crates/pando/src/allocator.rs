@@ -61,6 +61,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+    use testing::SetAtEnd;
 
     /// Threads free what others allocated before they rested, and read it before.
     #[test]
@@ -124,6 +125,7 @@ mod tests {
                     }
                 });
             }
+            let _end = SetAtEnd(&is_over);
             for _ in 0..ENDED / 8 {
                 let ends = [(); 8].map(|()| {
                     scope.spawn(|| {
@@ -138,7 +140,6 @@ mod tests {
                     thread.join().unwrap();
                 }
             }
-            is_over.store(true, Ordering::Relaxed);
         });
     }
 }

@@ -15,8 +15,10 @@
 //!
 //! Which module decides what:
 //! * `policies`, `governed`: all policies as operations see them; a volume with them
-//! * `quota`, `quota_adopt`: limits of directories; charging what was there before
-//! * `owners`: limits of users and groups
+//! * `charging`: what a plan adds to charges
+//! * `quota`, `quota_limits`, `quota_adopt`: limits of directories: in memory, set and reported;
+//!   charging what was there before
+//! * `owners`, `owner_limits`: the same for users and groups
 //! * `quota_copies`: which copies limits refuse
 //! * `quota_check`: recounting
 //! * `settings`: limits in memory after a commit
@@ -27,14 +29,19 @@ pub mod trash;
 
 // Quotas of directories, of users and groups.
 pub mod quota_copies;
-pub mod quota;
 pub mod quota_adopt;
+pub mod quota_limits;
+pub mod owner_limits;
 pub mod quota_check;
-pub mod owners;
 mod settings;
 
 // All of them, as operations see them.
 pub mod policies;
+pub mod charging;
 pub mod governed;
+
+// What quotas keep in memory.
+pub mod quota;
+pub mod owners;
 
 pub use governed::Governed;

@@ -16,7 +16,8 @@ use volume::QuotaInfo;
 use volume::subvol::Subvol;
 use volume::view::View;
 
-use crate::quota::{Charging, check_adopted, check_same, domain_of};
+use crate::charging::Charging;
+use crate::quota::{check_adopted, check_same, domain_of};
 use crate::{Governed, trash};
 
 /// Quotas and trash, and for what a plan is made.

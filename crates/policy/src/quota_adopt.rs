@@ -13,7 +13,6 @@
 //! What a clone inherited is marked and charged to no one, as in any quota. Another quota further
 //! down, and subvolumes mounted below, are not changed.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use device::Set;
@@ -34,7 +33,8 @@ use volume::view::View;
 use volume::{QuotaChange, QuotaLimits};
 
 use crate::Governed;
-use crate::quota::{Charging, Domain, domain_of};
+use crate::charging::Charging;
+use crate::quota::{Adopting, Domain, Pass, domain_of};
 use crate::quota_check::Counting;
 use crate::settings::Setting;
 
@@ -48,24 +48,6 @@ const REST: Duration = Duration::from_secs(60);
 const DEPTH_MAX: usize = 1 << 20;
 /// Most directories that are remembered to be below.
 const BELOW_MAX: usize = 1 << 20;
-
-/// The domain whose directory is gone through.
-#[derive(Default)]
-pub(crate) struct Adopting {
-    pass: Option<Pass>,
-    /// Until when the background skips it, after a failure.
-    rests_until: Duration,
-}
-
-struct Pass {
-    domain: Arc<Domain>,
-    left: Vec<u64>,
-    /// Whether nothing was found that was not charged.
-    clean: bool,
-    /// Directories that were found below the first one, valid while `moves` is unchanged.
-    below: Set<u64>,
-    moves: u64,
-}
 
 /// The work on the entries of a directory.
 struct Entries {
@@ -130,7 +112,7 @@ impl Governed {
         }
         let setting = self.quotas.setting();
         let domain = self.set_limits(dir, change)?;
-        let limits = crate::quota::info(&domain).limits;
+        let limits = crate::quota_limits::info(&domain).limits;
         drop(setting);
         self.adopt_all(&domain, counting)?;
         Ok(limits)
@@ -138,7 +120,7 @@ impl Governed {
 
     /// Charges everything that was in a directory before it got its quota.
     pub(crate) fn adopt_all(&self, domain: &Domain, counting: &mut Counting<'_>) -> FsResult<()> {
-        let charged = || crate::quota::info(domain).inodes;
+        let charged = || crate::quota_limits::info(domain).inodes;
         let mut before = charged();
         while domain.adopting_from().is_some() {
             let mut adopting = self.quotas.adopting.lock();

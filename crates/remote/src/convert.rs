@@ -25,7 +25,7 @@ pub(crate) fn failure(error: &FsError) -> FsFailure {
         FsError::ReadOnly(why) => FsFailure::ReadOnly(why.clone()),
         FsError::FileTooLarge => FsFailure::FileTooLarge,
         FsError::NoSpace => FsFailure::NoSpace,
-        FsError::LimitReached(_) => FsFailure::LimitReached,
+        FsError::LimitReached(_) | FsError::MemoryExceeded(_) => FsFailure::LimitReached,
         FsError::QuotaExceeded => FsFailure::QuotaExceeded,
         FsError::Range => FsFailure::Range,
         FsError::NoAttribute => FsFailure::NoAttribute,

@@ -13,7 +13,7 @@ use device::sync::{Condvar, Mutex};
 use device::{Clock, Thread};
 use objects::Traffic;
 use remote::Warrant;
-use store::Store;
+use store::Durable;
 
 use crate::written::Written;
 
@@ -56,7 +56,7 @@ type OnEnd = dyn Fn(End) + Send;
 
 /// The right of this process to answer for its volume.
 pub struct Owned {
-    store: Arc<dyn Store>,
+    store: Arc<dyn Durable>,
     clock: Arc<dyn Clock>,
     /// Until when answers may be sent, in nanoseconds of the monotonic clock.
     until: AtomicU64,
@@ -76,7 +76,7 @@ pub struct Owned {
 
 impl Owned {
     /// The right to answer for a volume that is open in this store, if its log grants it.
-    pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, on_end: Box<OnEnd>) -> Arc<Owned> {
+    pub fn new(store: Arc<dyn Durable>, clock: Arc<dyn Clock>, on_end: Box<OnEnd>) -> Arc<Owned> {
         let (until, waits_since) = (AtomicU64::new(0), AtomicU64::new(0));
         let [ended, closes, closed] = [(); 3].map(|()| AtomicBool::new(false));
         let on_end = Mutex::new(Some(on_end));
@@ -98,6 +98,7 @@ impl Owned {
     /// Answers nothing from now on.
     pub fn end(&self, why: &str) {
         self.ended.store(true, Ordering::SeqCst);
+        self.wake();
         let on_end = self.on_end.lock().take();
         if let Some(on_end) = on_end {
             on_end(End::Replaced(why.to_owned()));
@@ -177,11 +178,28 @@ impl Owned {
         None
     }
 
+    /// Wakes the threads that wait to answer: nothing is answered any more.
+    fn wake(&self) {
+        // A thread that looked for the end under this lock waits by now.
+        drop(self.asks.lock());
+        self.asked.notify_all();
+    }
+
+    /// Waits before the store is asked again, or until nothing is answered any more.
+    fn pause(&self) {
+        let mut asks = self.asks.lock();
+        if !self.has_ended() {
+            self.asked.wait_for(&mut asks, PAUSE);
+        }
+    }
+
     /// The turn to ask the store; `None` after another thread's, whose answer may be for all.
     fn turn(&self) -> Option<Turn<'_>> {
         let mut asks = self.asks.lock();
         if *asks {
-            self.asked.wait_for(&mut asks, LOOK_EVERY);
+            if !self.has_ended() {
+                self.asked.wait_for(&mut asks, LOOK_EVERY);
+            }
             return None;
         }
         *asks = true;
@@ -216,6 +234,7 @@ impl Watched {
     /// for it then. The store may let that take long; the watch continues meanwhile.
     pub fn close(&self) {
         self.owned.closes.store(true, Ordering::SeqCst);
+        self.owned.wake();
     }
 }
 
@@ -265,7 +284,7 @@ impl Warrant for Owned {
                     if !std::mem::replace(&mut warned, true) {
                         tracing::warn!(%error, "answers wait: no proof of the owner");
                     }
-                    self.clock.sleep(PAUSE);
+                    self.pause();
                     drop(turn);
                 }
             }

@@ -86,6 +86,9 @@ pub trait Engine: Sized + Send + Sync + 'static {
     /// checkpoint.
     fn waker_set(&self) {}
 
+    /// As [`Maintain::unflushed_bytes`].
+    fn unflushed_bytes(&self, free_bytes: u64) -> u64;
+
     /// As [`Maintain::compaction_may_free_space`].
     fn compaction_may_free_space(&self) -> bool {
         false
@@ -353,6 +356,10 @@ impl<E: Engine> Maintain for Journaled<E> {
     fn set_waker(&self, wake: Waker) {
         self.engine.waker_set();
         self.journal().set_waker(wake);
+    }
+
+    fn unflushed_bytes(&self, free_bytes: u64) -> u64 {
+        self.engine.unflushed_bytes(free_bytes)
     }
 
     fn compaction_may_free_space(&self) -> bool {

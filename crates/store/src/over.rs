@@ -82,6 +82,10 @@ impl<S: Over> Maintain for S {
         self.below().set_waker(wake);
     }
 
+    fn unflushed_bytes(&self, free_bytes: u64) -> u64 {
+        self.below().unflushed_bytes(free_bytes)
+    }
+
     fn compaction_may_free_space(&self) -> bool {
         self.below().compaction_may_free_space()
     }

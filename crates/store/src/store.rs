@@ -84,7 +84,7 @@ pub trait Snapshot {
 }
 
 /// What of the commits is on disk.
-pub trait Durable {
+pub trait Durable: Send + Sync {
     /// Returns when the commit, and all before it, are durable.
     fn sync(&self, up_to: CommitToken) -> Result<()>;
 
@@ -166,6 +166,13 @@ pub trait Maintain {
     /// poll of [`checkpoint_due`](Maintain::checkpoint_due). If none starts, committers eventually
     /// run it themselves.
     fn set_waker(&self, _wake: Waker) {}
+
+    /// Bytes that the next checkpoint may write to the disk of the volume. Contents of files leave
+    /// them free: without them nothing can be deleted durably. Where contents take space,
+    /// `free_bytes` are free after that; the store counts on no more until it asks the disk again.
+    fn unflushed_bytes(&self, _free_bytes: u64) -> u64 {
+        0
+    }
 
     /// Whether steps of [`Maintain::reclaim_step`] are compacting deleted data away, or would, for
     /// the space that it takes.

@@ -22,7 +22,7 @@ pub fn ended_by<T>(result: &FsResult<T>) -> Ended {
         FsError::Loop => Ended::Loop,
         FsError::ReadOnly(_) => Ended::ReadOnly,
         FsError::FileTooLarge => Ended::FileTooLarge,
-        FsError::NoSpace | FsError::LimitReached(_) => Ended::NoSpace,
+        FsError::NoSpace | FsError::LimitReached(_) | FsError::MemoryExceeded(_) => Ended::NoSpace,
         FsError::QuotaExceeded => Ended::QuotaExceeded,
         FsError::Range => Ended::Range,
         FsError::NoAttribute | FsError::Elsewhere => Ended::NoData,

@@ -8,7 +8,7 @@
 //! The B-tree marks a few nodes a step; the log-structured engine marks everything in one. It gives
 //! up at the first record that it cannot read, and begins again after a rest: an unread record is
 //! never treated as absent. A segment that cannot be swept does not end it. Another collection
-//! follows then, too. Each in a row with a failure rests for twice as long as the one before.
+//! follows then, too, after a rest.
 //!
 //! Background steps and foreground calls take turns (`Upkeep::collecting`). A call runs from its
 //! marking to the end of its sweep. A stepwise collection that a call overtook between two steps
@@ -17,7 +17,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use data::{Marked, Marking, Swept};
+use data::{Marking, Swept};
 use format::candidate::COLLECT_KEY;
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
@@ -29,46 +29,12 @@ use volume::subvol::VOLUME;
 
 use crate::Upkeep;
 use crate::foreground_reclaim::Reclaimed;
-use crate::rest::REST_AFTER_FAILURE;
+use crate::state::{Collecting, Stage};
 
 /// Nodes that one step marks.
 const NODES_A_STEP: usize = 64;
 /// Segments that one step sweeps.
 const SEGMENTS_A_STEP: usize = 16;
-
-/// How often the rest after a failure doubles: to about an hour.
-const RESTS_DOUBLE: u32 = 6;
-
-/// The collection in progress; none of it needs to survive a crash.
-#[derive(Default)]
-pub struct Collecting {
-    stage: Stage,
-    /// Until when nothing is begun.
-    rest: Duration,
-    /// How many collections in a row had a failure.
-    failures: u32,
-}
-
-impl Collecting {
-    /// Whether none begins yet, after one with a failure.
-    pub fn rests(&self, now: Duration) -> bool {
-        now < self.rest
-    }
-
-    /// Whether none is in progress.
-    pub fn is_idle(&self) -> bool {
-        matches!(self.stage, Stage::Idle)
-    }
-}
-
-#[derive(Default)]
-enum Stage {
-    #[default]
-    Idle,
-    Marking(Box<dyn Pinned>, Marking),
-    /// From this segment on, after so many that could not be swept.
-    Sweeping(Box<Marked>, u64, u64),
-}
 
 /// What follows a step.
 enum Next {
@@ -81,7 +47,7 @@ impl Upkeep {
     /// One step of the collection that is in progress or was requested; returns how much was done.
     pub(crate) fn collect_step(&self) -> FsResult<u64> {
         let done = match self.collecting.try_lock() {
-            Some(mut collecting) => self.collect_within(&mut collecting)?,
+            Some(mut collecting) => self.collect_within(&mut collecting, false)?,
             None => 0,
         };
         // Without that lock: a thread that has the ledger may wait for it.
@@ -116,7 +82,7 @@ impl Upkeep {
             let Some(mut collecting) = self.collecting.try_lock_for(left) else {
                 return Ok(Reclaimed { any, more: true });
             };
-            if self.collect_within(&mut collecting)? == 0 {
+            if self.collect_within(&mut collecting, true)? == 0 {
                 break;
             }
             any = true;
@@ -127,16 +93,16 @@ impl Upkeep {
         Ok(Reclaimed { any, more: false })
     }
 
-    fn collect_within(&self, collecting: &mut Collecting) -> FsResult<u64> {
-        let now = self.env.clock.monotonic();
-        if collecting.is_idle() && (now < collecting.rest || !self.queue.take_request()) {
+    fn collect_within(&self, collecting: &mut Collecting, for_space: bool) -> FsResult<u64> {
+        let may_begin = collecting.rests.may_begin(self.env.clock.monotonic(), for_space);
+        if collecting.is_idle() && (!may_begin || !self.queue.take_request()) {
             return Ok(0);
         }
         let stage = std::mem::take(&mut collecting.stage);
         match self.collect_on(stage) {
             Ok(Next::Stage(next)) => collecting.stage = next,
             Ok(Next::End(0)) => {
-                collecting.failures = 0;
+                collecting.rests.succeeded();
                 self.queue.note_collected();
             }
             Ok(Next::End(_)) => self.collect_later(collecting),
@@ -150,9 +116,7 @@ impl Upkeep {
 
     /// Requests another collection after one with a failure.
     fn collect_later(&self, collecting: &mut Collecting) {
-        let rest = REST_AFTER_FAILURE * (1 << collecting.failures.min(RESTS_DOUBLE));
-        collecting.rest = self.env.clock.monotonic() + rest;
-        collecting.failures += 1;
+        collecting.rests.failed(self.env.clock.monotonic());
         self.queue.request_collection();
     }
 

@@ -8,10 +8,9 @@
 //! while its searches end only by timeout. Meanwhile nothing of a trash is removed, nor for a
 //! thread that merely waits for another's search.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use device::sync::Mutex;
 use inode::FsError;
 use policy::trash::Purged;
 use vfs::FsResult;
@@ -33,33 +32,6 @@ const SEARCH: Duration = Duration::from_secs(2);
 const OPERATION: Duration = Duration::from_secs(30);
 /// How long no search is made if nothing known waits, in nanoseconds.
 const REST: i64 = 1_000_000_000;
-
-/// What is known of the search for space.
-pub struct ForegroundReclaim {
-    /// Held by the thread that searches for space.
-    pub looking: Mutex<()>,
-    /// The last commit when a search found nothing.
-    nothing_at: AtomicU64,
-    /// When that was, in nanoseconds of the clock.
-    pub nothing_since: AtomicI64,
-}
-
-impl Default for ForegroundReclaim {
-    fn default() -> ForegroundReclaim {
-        ForegroundReclaim::new()
-    }
-}
-
-impl ForegroundReclaim {
-    /// No search was made yet.
-    pub fn new() -> ForegroundReclaim {
-        ForegroundReclaim {
-            looking: Mutex::new(()),
-            nothing_at: AtomicU64::new(u64::MAX),
-            nothing_since: AtomicI64::new(i64::MIN),
-        }
-    }
-}
 
 /// What an operation that finds no space did about it.
 #[derive(Default)]

@@ -23,6 +23,7 @@
 //! * `scan`: indexes of other file systems
 //! * `upkeep`, `calls`: a volume with its steps; calls that need them
 //! * `distinct`: how many differ, about
+//! * `state`: what work keeps in memory between steps
 //! * `rest`: how long a step rests that failed
 
 // The index.
@@ -36,8 +37,8 @@ pub mod search_bases;
 pub mod background;
 mod calls;
 pub mod removal;
-pub mod upkeep;
 pub mod foreground_reclaim;
+pub mod upkeep;
 
 // Import of directories that exist elsewhere.
 pub mod scan;
@@ -46,6 +47,9 @@ pub mod scan;
 pub mod collect;
 pub mod reclaim;
 pub mod distinct;
+
+// What work keeps between steps, and how long it rests.
+pub mod state;
 mod rest;
 
 pub use reclaim::Waiting;

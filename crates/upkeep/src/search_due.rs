@@ -17,6 +17,7 @@ use device::Timestamp;
 use format::batch::Op;
 use format::key::{self, Parsed, Part};
 use format::subvolume_record::{SubvolumeRecord, UsageRecord};
+use policy::Governed;
 use search::Searchable;
 use search::index::{Index, Reach};
 use store::{CommitToken, Lsn, Pinned, TreeId};
@@ -25,7 +26,6 @@ use volume::error::{from_search, from_store};
 use volume::subvol::VOLUME;
 use volume::view::View;
 
-use crate::Upkeep;
 use crate::distinct::Distinct;
 use crate::search_bases;
 
@@ -277,7 +277,7 @@ impl Due {
 
 /// Whether a subvolume should have a new base.
 pub(crate) fn is_due(
-    fs: &Upkeep,
+    fs: &Governed,
     index: &Index,
     changes: &mut Changes,
     pinned: &dyn Pinned,
@@ -403,7 +403,7 @@ fn differing(
 
 /// Whether a subvolume has more than so many names.
 fn holds(
-    fs: &Upkeep,
+    fs: &Governed,
     index: &Index,
     changes: &mut Changes,
     pinned: &dyn Pinned,

@@ -19,11 +19,9 @@
 //! If space is short on disk, bases are dropped instead, their files first, which needs no commit:
 //! they only make searches fast. Each step of making one checks for space first.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::sync::Mutex;
 use format::key;
 use format::subvolume_record::SubvolumeRecord;
 use inode::{FsError, NodeId};
@@ -35,8 +33,9 @@ use volume::subvol::VOLUME;
 
 use crate::Upkeep;
 use crate::rest::REST_AFTER_FAILURE;
-use crate::search_bases::{self, Recorded};
-use crate::search_due::{self, Changes, Due};
+use crate::search_bases;
+use crate::search_due::{self, Due};
+use crate::state::{Job, Work};
 
 /// Most subvolumes that are checked in one step.
 const LOOKED_AT_ONCE: usize = 64;
@@ -49,55 +48,6 @@ const ROUNDS_IN_AGE: u32 = 16;
 const LOOKS_BEFORE: u32 = 3;
 /// Time between two searches for bases that are not named.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
-
-/// What upkeep remembers; none of it needs to survive a crash.
-pub(crate) struct IndexUpkeep {
-    work: Mutex<Work>,
-}
-
-#[derive(Default)]
-struct Work {
-    job: Option<Job>,
-    /// Subvolumes for which a flush was requested, and until when each rests.
-    asked: VecDeque<(u64, Duration)>,
-    /// Subvolumes that rest until a time.
-    resting: BTreeMap<u64, Duration>,
-    /// Where the last check ended, and the commit at which the last round began.
-    last: u64,
-    round_at: u64,
-    /// What the store had been given by then, in bytes.
-    round_given: u64,
-    round_time: Duration,
-    /// When to check although nothing changed.
-    next_round: Option<Duration>,
-    looked: Option<Duration>,
-    looks: u32,
-    swept: Option<Duration>,
-    /// How much differs from bases.
-    changes: Changes,
-}
-
-struct Job {
-    base: Recorded,
-    /// The subvolume when it began.
-    before: SubvolumeRecord,
-    flush: Flush,
-}
-
-impl IndexUpkeep {
-    /// Nothing is known.
-    pub(crate) fn new() -> IndexUpkeep {
-        IndexUpkeep { work: Mutex::default() }
-    }
-}
-
-impl Work {
-    /// Schedules a check of all subvolumes after a time, whether something changes or not.
-    fn look_after(&mut self, now: Duration, wait: Duration) {
-        let at = now.saturating_add(wait);
-        self.next_round = Some(self.next_round.map_or(at, |next| next.min(at)));
-    }
-}
 
 impl Upkeep {
     /// Makes a new base for the subvolume of a node now, regardless of what differs. Without an

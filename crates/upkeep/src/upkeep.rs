@@ -18,12 +18,10 @@ use volume::error::from_store;
 use volume::record_copies::RecordCopies;
 use volume::{Core, OpenError, OpenOptions, VolumeId, VolumeStatus};
 
-use crate::collect::Collecting;
-use crate::foreground_reclaim::ForegroundReclaim;
 use crate::reclaim::Reclaim;
 use crate::scan::Slot;
 use crate::search_bases;
-use crate::search_upkeep::IndexUpkeep;
+use crate::state::{Collecting, ForegroundReclaim, IndexUpkeep};
 
 /// Finds the trees that a collection marks besides those that the records of subvolumes name. What
 /// checks volumes supplies it.

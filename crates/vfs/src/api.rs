@@ -173,7 +173,7 @@ pub struct FileLock {
 pub enum Locked {
     /// It is held, or ended.
     Done,
-    /// Another is in the way.
+    /// Another one conflicts.
     Busy,
     /// There are too many locks.
     TooMany,
@@ -481,7 +481,7 @@ pub trait FileSystem: Send + Sync {
         Err(FsError::NotSupported("locks"))
     }
 
-    /// The first lock of another that would be in the way.
+    /// The first lock of another that would conflict.
     fn test_lock(
         &self,
         _caller: &Caller,

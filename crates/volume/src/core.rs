@@ -116,7 +116,7 @@ impl Core {
         let data =
             contents::open(&env, &*store, data_options, (options.small_file_bytes, read_only))?;
         store.set_barrier(Arc::<Data>::clone(&data));
-        data.set_relief(relief(&store));
+        data.set_metadata(Arc::downgrade(&store));
         let index = options.index.clone().map(|index| {
             let home = search::index::Home::of(&env);
             Index::new(home, Arc::clone(&env.clock), header.volume_id, hash, index)
@@ -471,17 +471,6 @@ impl Core {
     pub fn register_invalidate(&self, invalidate: Arc<dyn Invalidate>) {
         *self.invalidate.write() = Some(invalidate);
     }
-}
-
-/// What data calls when the disk is full. The store has the data as its barrier, so the data must
-/// not keep the store alive.
-fn relief(store: &Arc<dyn Store>) -> data::Relief {
-    let store = Arc::downgrade(store);
-    Box::new(move || {
-        if let Some(Err(error)) = store.upgrade().map(|store| store.give_back()) {
-            tracing::warn!(%error, "cannot free space yet");
-        }
-    })
 }
 
 /// Bytes of contents that wait to be freed, except those that cannot be.

@@ -160,6 +160,7 @@ impl From<&FsError> for FailureKind {
             | FsError::FileTooLarge
             | FsError::TooManyLinks
             | FsError::LimitReached(_)
+            | FsError::MemoryExceeded(_)
             | FsError::PastEnd
             | FsError::Range => FailureKind::Invalid,
             FsError::CrossSubvolume(_) | FsError::NotSupported(_) | FsError::Elsewhere => {

@@ -4,20 +4,11 @@
 use device::Timestamp;
 use inode::Caller;
 
-use super::dump::Dump;
+use super::dump::{Dump, Subject};
 use super::generate::Generator;
 use super::op::{Op, OpPath, Target};
 use super::state::FsModel;
 use super::verdict::{Effect, ErrorKind, Stat, Verdict};
-
-/// A file system under test.
-pub trait Subject {
-    /// Runs an operation as a caller, with the clock at `now` (zero: unchanged).
-    fn run(&mut self, now: Timestamp, caller: &Caller, op: &Op) -> Result<Effect, ErrorKind>;
-
-    /// The number of the inode at a path.
-    fn identity(&mut self, path: &OpPath) -> u64;
-}
 
 impl Subject for FsModel {
     fn run(&mut self, now: Timestamp, caller: &Caller, op: &Op) -> Result<Effect, ErrorKind> {

@@ -5,9 +5,17 @@ use std::collections::BTreeMap;
 use device::Timestamp;
 use inode::{Caller, Kind};
 
-use super::drive::Subject;
 use super::op::{Op, OpPath, Target, show_path};
-use super::verdict::{Effect, Listed, Stat};
+use super::verdict::{Effect, ErrorKind, Listed, Stat};
+
+/// A file system under test.
+pub trait Subject {
+    /// Runs an operation as a caller, with the clock at `now` (zero: unchanged).
+    fn run(&mut self, now: Timestamp, caller: &Caller, op: &Op) -> Result<Effect, ErrorKind>;
+
+    /// The number of the inode at a path.
+    fn identity(&mut self, path: &OpPath) -> u64;
+}
 
 /// One inode at one path.
 #[derive(Debug, Clone, PartialEq, Eq)]

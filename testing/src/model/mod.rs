@@ -21,8 +21,8 @@ mod verdict;
 mod op;
 
 pub use calls::{Calls, Slots, allocate, copy_all};
-pub use drive::{Comparison, Driver, Report, Subject};
-pub use dump::{Dump, DumpNode};
+pub use drive::{Comparison, Driver, Report};
+pub use dump::{Dump, DumpNode, Subject};
 pub use generate::{Generator, Weights};
 pub use op::{AllocateStyle, Op, OpPath, RenameStyle, Target, XattrStyle, show_path};
 pub use state::FsModel;

@@ -50,7 +50,9 @@ pub fn blame(error: &FsError) -> ErrorKind {
         FsError::Loop => ErrorKind::Loop,
         FsError::ReadOnly(_) => ErrorKind::ReadOnly,
         FsError::FileTooLarge => ErrorKind::FileTooLarge,
-        FsError::NoSpace | FsError::LimitReached(_) => ErrorKind::NoSpace,
+        FsError::NoSpace | FsError::LimitReached(_) | FsError::MemoryExceeded(_) => {
+            ErrorKind::NoSpace
+        }
         FsError::QuotaExceeded => ErrorKind::QuotaExceeded,
         FsError::Range => ErrorKind::Range,
         FsError::NoAttribute => ErrorKind::NoAttribute,

@@ -6,17 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device::sync::{Condvar, Mutex, MutexGuard};
-use device::{Device, Entry, Error, File, Lock, Metadata, Result, Space};
+use device::{Error, Result};
 
 use super::CrashPolicy;
 use super::content::{BLOCK, Change};
 use super::crash;
 use super::disk::{Disk, NodeNo};
 use super::fault::{Fault, Op};
-use super::file::{SimFile, SimLock};
-
-/// Size of a disk without a set capacity, in bytes.
-const UNBOUNDED: u64 = 1 << 44;
 
 /// A simulated disk. A clone is another handle of the same one; [`SimDevice::copy`] is another
 /// disk.
@@ -316,7 +312,7 @@ impl SimDevice {
     }
 
     /// A call that has no effect if it fails.
-    fn simple<T>(
+    pub(super) fn simple<T>(
         &self,
         op: Op,
         operation: &'static str,
@@ -338,118 +334,4 @@ impl SimDevice {
 pub(super) struct Entered<'a> {
     pub(super) state: MutexGuard<'a, State>,
     pub(super) fault: Option<io::Error>,
-}
-
-impl Device for SimDevice {
-    fn open(&self, path: &str) -> Result<Arc<dyn File>> {
-        let node = self.simple(Op::Open, "open", path, |state| {
-            let node = state.disk.find_file(path)?;
-            state.disk.file(node).handles += 1;
-            Ok(node)
-        })?;
-        Ok(Arc::new(SimFile::new(self.clone(), node, path)))
-    }
-
-    fn create(&self, path: &str) -> Result<Arc<dyn File>> {
-        let node = self.simple(Op::Create, "open", path, |state| {
-            let node = state.disk.create(path)?;
-            state.disk.file(node).handles += 1;
-            Ok(node)
-        })?;
-        Ok(Arc::new(SimFile::new(self.clone(), node, path)))
-    }
-
-    fn metadata(&self, path: &str) -> Result<Option<Metadata>> {
-        self.simple(Op::Look, "stat", path, |state| match state.disk.find(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-            Ok(node) => Ok(Some(match state.disk.files.get(&node) {
-                None => Metadata { length: 0, disk_bytes: 0, directory: true },
-                Some(file) => Metadata {
-                    length: file.current.length(),
-                    disk_bytes: file.current.blocks_reserved() * BLOCK,
-                    directory: false,
-                },
-            })),
-        })
-    }
-
-    fn list(&self, directory: &str) -> Result<Vec<String>> {
-        self.simple(Op::Look, "list", directory, |state| {
-            let node = state.disk.find_dir(directory)?;
-            Ok(state.disk.dirs[&node].current.keys().cloned().collect())
-        })
-    }
-
-    fn entries(&self, directory: &str) -> Result<Vec<Entry>> {
-        self.simple(Op::Look, "list", directory, |state| {
-            let node = state.disk.find_dir(directory)?;
-            let entry = |(name, node): (&String, &NodeNo)| Entry {
-                name: name.clone(),
-                directory: state.disk.dirs.contains_key(node),
-            };
-            Ok(state.disk.dirs[&node].current.iter().map(entry).collect())
-        })
-    }
-
-    fn create_dir(&self, directory: &str) -> Result<()> {
-        self.simple(Op::CreateDir, "create directory", directory, |state| {
-            state.disk.create_dir(directory)
-        })
-    }
-
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.simple(Op::Rename, "rename", from, |state| state.disk.rename(from, to))
-    }
-
-    fn rename_new(&self, from: &str, to: &str) -> Result<bool> {
-        self.simple(Op::Rename, "rename", from, |state| match state.disk.find(to) {
-            Ok(_) => Ok(false),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                state.disk.rename(from, to).map(|()| true)
-            }
-            Err(error) => Err(error),
-        })
-    }
-
-    fn remove(&self, path: &str) -> Result<()> {
-        self.simple(Op::Remove, "remove", path, |state| state.disk.remove(path))
-    }
-
-    fn sync_dir(&self, directory: &str) -> Result<()> {
-        self.simple(Op::SyncDir, "sync directory", directory, |state| {
-            state.disk.sync_dir(directory)
-        })
-    }
-
-    fn space(&self) -> Result<Space> {
-        self.simple(Op::Look, "statvfs", "", |state| {
-            if let Some(bytes) = state.disk.stated {
-                return Ok(Space { total_bytes: bytes, free_bytes: bytes, reserved_bytes: 0 });
-            }
-            let total_bytes = state.disk.blocks_max.map_or(UNBOUNDED, |blocks| blocks * BLOCK);
-            let used_bytes = state.disk.blocks_used * BLOCK;
-            let free_bytes = total_bytes.saturating_sub(used_bytes);
-            Ok(Space { total_bytes, free_bytes, reserved_bytes: 0 })
-        })
-    }
-
-    fn try_lock(&self, path: &str) -> Result<Option<Box<dyn Lock>>> {
-        let exists = self.metadata(path)?.is_some();
-        let op = if exists { Op::Open } else { Op::Create };
-        let node = self.simple(op, "lock", path, |state| {
-            let node = match state.disk.find_file(path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => state.disk.create(path)?,
-                found => found?,
-            };
-            Ok(state.locked.insert(node).then(|| {
-                state.disk.file(node).handles += 1;
-                node
-            }))
-        })?;
-        Ok(node.map(|node| {
-            let file = SimFile::new(self.clone(), node, path);
-            Box::new(SimLock::new(file)) as Box<dyn Lock>
-        }))
-    }
 }

@@ -20,8 +20,8 @@
 //! * Space is counted in blocks of 4096 bytes. A write that does not fit writes the part that fits.
 
 mod objects;
-mod device;
 mod file;
+mod device;
 mod crash;
 mod disk;
 mod content;
@@ -43,6 +43,8 @@ pub use fault::{Fault, FaultError, FaultOn, Op};
 pub use net::{Delays, Fate, Host, SimNet, Watch};
 pub use objects::SimObjects;
 #[cfg(feature = "sim")]
-pub use scheduler::{Machine, Pace, Run, Scheduler, explore};
+pub use scheduler::{Run, Scheduler, explore};
 #[cfg(feature = "sim")]
 pub use store::{Latency, Mishaps, SimStore, StoreCounts};
+#[cfg(feature = "sim")]
+pub use turns::{Machine, Pace};

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use device::sim::{Point, Task, undriven};
 use device::sync::{Mutex, MutexGuard};
 
-use super::turns::{Doing, State};
+use super::turns::{Doing, Machine, Pace, State};
 
 /// Real time without a change of turns. After it a thread must be waiting for something that the
 /// scheduler does not know, a standard library's lock for example.
@@ -34,27 +34,6 @@ const WAIT_SLOTS: usize = 256;
 
 /// Not the number of a thread.
 const NOBODY: Task = usize::MAX;
-
-/// How a seed drives threads.
-#[derive(Debug, Clone, Copy)]
-pub struct Pace {
-    /// How often a thread that could continue is interrupted: once in so many points. A seed draws
-    /// one, so that some runs change at each point, and others let threads run far.
-    pub interrupted: &'static [u32],
-    /// How often time moves while threads can run: once in so many turns.
-    pub time_moves: u32,
-    /// A fault to plant (`device::mutated`).
-    pub mutation: Option<&'static str>,
-}
-
-impl Default for Pace {
-    fn default() -> Pace {
-        Pace { interrupted: &[1, 2, 8, 40], time_moves: 50, mutation: None }
-    }
-}
-
-/// The number of a machine; the first thread of a run is on machine 0.
-pub type Machine = u32;
 
 /// What a run was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

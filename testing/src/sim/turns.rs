@@ -9,10 +9,29 @@ use std::time::Duration;
 
 use device::sim::Task;
 
-use super::scheduler::{Machine, Pace};
-
 /// Most turns of a run: a test takes a few thousand, a simulation a few ten thousand.
 const TURNS_MAX: u64 = 10_000_000;
+
+/// How a seed drives threads.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// How often a thread that could continue is interrupted: once in so many points. A seed draws
+    /// one, so that some runs change at each point, and others let threads run far.
+    pub interrupted: &'static [u32],
+    /// How often time moves while threads can run: once in so many turns.
+    pub time_moves: u32,
+    /// A fault to plant (`device::mutated`).
+    pub mutation: Option<&'static str>,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { interrupted: &[1, 2, 8, 40], time_moves: 50, mutation: None }
+    }
+}
+
+/// The number of a machine; the first thread of a run is on machine 0.
+pub type Machine = u32;
 
 /// What a driven thread does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

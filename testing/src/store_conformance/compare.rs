@@ -2,8 +2,9 @@
 
 use std::cell::Cell;
 
-use store::{DiffCursor, Error, Item, KeyRange, Read, Store, TreeId};
+use store::{Batch, Commit, CommitToken, DiffCursor, Error, Item, KeyRange, Read, Store, TreeId};
 
+use crate::MemStore;
 use crate::run::{rounds, show};
 
 /// Why a comparison ended.
@@ -116,4 +117,21 @@ pub(super) fn same_differences(
             return Ok(());
         }
     }
+}
+
+/// Unwraps a comparison.
+#[track_caller]
+pub(super) fn must<T>(result: Result<T, Mismatch>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(Mismatch::Failed(error)) => panic!("the store failed: {error}"),
+        Err(Mismatch::Wrong(what)) => panic!("{what}"),
+    }
+}
+
+/// Commits a batch to both and compares the tokens.
+pub(super) fn commit_both(store: &dyn Store, oracle: &MemStore, batch: &Batch) -> CommitToken {
+    let token = store.commit(batch).expect("the batch is valid");
+    assert_eq!(token, oracle.commit(batch).expect("the batch is valid"), "numbers have no gaps");
+    token
 }

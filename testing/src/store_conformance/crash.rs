@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use store::{Batch, Durability, Lsn, Store, TreeId};
 
+use super::compare::must;
 use super::engine::EngineUnderTest;
 use super::history::History;
-use super::random::must;
 use super::reopen::open;
 use super::workload::{Shape, Workload};
 use crate::run::Context;

@@ -2,9 +2,8 @@
 
 use store::{Batch, KeyRange, Read, TreeId};
 
-use super::compare::same_item;
+use super::compare::{commit_both, must, same_item};
 use super::engine::{EngineUnderTest, fresh};
-use super::random::{commit_both, must};
 use super::workload::{Shape, Workload};
 use crate::MemStore;
 use crate::kit::commit;

@@ -2,8 +2,9 @@
 
 use store::{DiffCursor, Error, KeyRange, Pinned, Result, TreeId};
 
+use super::compare::commit_both;
 use super::engine::{EngineUnderTest, fresh};
-use super::random::{commit_both, step_beside};
+use super::random::step_beside;
 use super::workload::{Shape, Workload};
 use crate::kit::commit;
 use crate::run::show;

@@ -2,10 +2,10 @@
 
 use store::{CommitToken, Durability, Error, SliceRun, Store};
 
+use super::compare::must;
 use super::engine::EngineUnderTest;
 use super::history::History;
 use super::ingest::entries;
-use super::random::must;
 use super::reopen::open;
 use super::workload::{Shape, Workload};
 use crate::run::Context;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use store::{Batch, Commit, Durability, Error, SliceRun, Store, TreeId};
 
+use super::compare::{commit_both, must};
 use super::engine::{EngineUnderTest, fresh};
 use super::history::History;
-use super::random::{commit_both, must, step_beside};
+use super::random::step_beside;
 use super::reopen::open;
 use super::workload::{Shape, Workload};
 use super::{same_store, same_tree};

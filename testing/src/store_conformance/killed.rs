@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use store::{Durability, Lsn, Store, TreeId};
 
+use super::compare::must;
 use super::engine::EngineUnderTest;
 use super::faults::step;
 use super::history::History;
-use super::random::must;
 use super::workload::{Shape, Workload};
 use crate::kit::commit;
 use crate::run::{Context, slow};

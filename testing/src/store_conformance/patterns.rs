@@ -8,10 +8,11 @@ use store::{
     Store, TreeId,
 };
 
+use super::compare::{commit_both, must};
 use super::engine::{EngineUnderTest, fresh};
 use super::history::History;
 use super::ingest::cut_everywhere;
-use super::random::{commit_both, must, step_beside};
+use super::random::step_beside;
 use super::reopen::open;
 use super::workload::{Shape, Workload};
 use super::{same_store, same_tree};

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use store::{Batch, KeyRange, Pinned, SharedWalk, TreeId};
 
-use super::compare::{same_diff, same_tree};
+use super::compare::{commit_both, must, same_diff, same_tree};
 use super::cursors::walk_in;
 use super::engine::{EngineUnderTest, fresh};
-use super::random::{commit_both, must, step_beside};
+use super::random::step_beside;
 use super::workload::{Shape, Workload};
 use crate::kit::commit;
 use crate::{MemPinned, MemStore};

@@ -1,29 +1,12 @@
 //! Long random runs compared with the oracle, with reads of every kind between the commits.
 
-use store::{Batch, Commit, CommitToken, Error, Read, Store, TreeId};
+use store::{Error, Read, Store, TreeId};
 
-use super::compare::{Mismatch, same_diff, same_store, same_tree};
+use super::compare::{commit_both, must, same_diff, same_store, same_tree};
 use super::cursors::walk;
 use super::engine::{EngineUnderTest, fresh};
 use super::workload::{Shape, Workload};
 use crate::MemStore;
-
-/// Unwraps a comparison.
-#[track_caller]
-pub(super) fn must<T>(result: Result<T, Mismatch>) -> T {
-    match result {
-        Ok(value) => value,
-        Err(Mismatch::Failed(error)) => panic!("the store failed: {error}"),
-        Err(Mismatch::Wrong(what)) => panic!("{what}"),
-    }
-}
-
-/// Commits a batch to both and compares the tokens.
-pub(super) fn commit_both(store: &dyn Store, oracle: &MemStore, batch: &Batch) -> CommitToken {
-    let token = store.commit(batch).expect("the batch is valid");
-    assert_eq!(token, oracle.commit(batch).expect("the batch is valid"), "numbers have no gaps");
-    token
-}
 
 /// One step of background work or of reading.
 pub(super) fn step_beside(store: &dyn Store, oracle: &MemStore, work: &mut Workload) {

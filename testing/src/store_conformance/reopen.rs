@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use store::{Barrier, Durability, Error, Store, TreeId};
 
+use super::compare::must;
 use super::engine::{EngineUnderTest, fresh};
 use super::history::History;
-use super::random::{must, step_beside};
+use super::random::step_beside;
 use super::workload::{Shape, Workload};
 use crate::kit::commit;
 use crate::{CrashPolicy, SimEnv, sim_env};

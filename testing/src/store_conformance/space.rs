@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use store::{Batch, Durability, Error, Need, Store, TreeId};
 
+use super::compare::must;
 use super::engine::{EngineUnderTest, fresh};
 use super::history::History;
-use super::random::must;
 use super::reopen::open;
 use crate::kit::{commit, noise};
 use crate::{CrashPolicy, SimEnv};

@@ -2,9 +2,9 @@
 
 use store::{Batch, Durability, Store, TreeId};
 
+use super::compare::must;
 use super::engine::{EngineUnderTest, fresh};
 use super::history::History;
-use super::random::must;
 use super::reopen::open;
 use super::workload::{Shape, Workload};
 use crate::kit::{commit, noise};

@@ -8,7 +8,7 @@ use store::{Batch, Durability, KeyRange, Lane, MergeKind, Read, Store, TreeId};
 
 use super::engine::{EngineUnderTest, fresh};
 use crate::CrashPolicy;
-use crate::kit::commit;
+use crate::kit::{SetAtEnd, commit};
 use crate::run::Context;
 
 const TREE: TreeId = TreeId(20);
@@ -21,15 +21,6 @@ fn background(store: &dyn Store, stop: &AtomicBool) {
         store.reclaim_step(5).expect("reclaim");
         store.flush_if_due().expect("flush");
         device::yield_now();
-    }
-}
-
-/// Stops the other threads, also if this one panics.
-struct StopAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -80,7 +71,7 @@ pub fn a_torn_batch_is_never_seen<E: EngineUnderTest>() {
             });
         }
         scope.spawn(|| background(store, &stop));
-        let _stop = StopAtEnd(&stop);
+        let _stop = SetAtEnd(&stop);
         for round in 0..E::rounds(150, 3000) {
             let (clone, other) = (TreeId(1000 + round * 2), TreeId(1001 + round * 2));
             commit(store, |batch| {
@@ -114,7 +105,7 @@ pub fn writers_on_several_threads_lose_nothing<E: EngineUnderTest>() {
             .map(|writer| scope.spawn(move || write_own(store, writer, commits)))
             .collect();
         scope.spawn(|| background(store, &stop));
-        let _stop = StopAtEnd(&stop);
+        let _stop = SetAtEnd(&stop);
         writers.into_iter().map(|writer| writer.join().expect("a writer ends")).collect()
     });
     for (writer, own) in expected.into_iter().enumerate() {
@@ -193,8 +184,8 @@ pub fn a_scan_beside_writers_is_complete<E: EngineUnderTest>() {
             });
         }
         scope.spawn(|| background(store, &stop));
-        let _stop = StopAtEnd(&stop);
-        for round in 0..E::rounds(15, 1000) {
+        let _stop = SetAtEnd(&stop);
+        for round in 0..E::places(15, 1000).max(2) {
             let mut cursor = store.scan(TREE, KeyRange::all()).expect("the tree exists");
             let backward = round % 2 == 1;
             if backward {
@@ -245,8 +236,8 @@ pub fn acknowledged_commits_of_many_threads_survive<E: EngineUnderTest>() {
                 });
             }
             scope.spawn(|| background(store, stop));
-            let _stop = StopAtEnd(stop);
-            for seed in 0..E::rounds(60, 1000) {
+            let _stop = SetAtEnd(stop);
+            for seed in 0..E::places(60, 1000).max(3) {
                 let at_least: Vec<u64> =
                     acknowledged.iter().map(|count| count.load(Ordering::SeqCst)).collect();
                 let policy = CrashPolicy::ALL[seed as usize % 3];

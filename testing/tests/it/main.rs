@@ -3,6 +3,8 @@
 //! made of: the simulated disk, the models, the search for an order.
 
 #[cfg(test)]
+mod ends;
+#[cfg(test)]
 mod images;
 #[cfg(test)]
 #[expect(unreachable_pub, reason = "a part of the crate, with the tests that it ends with")]

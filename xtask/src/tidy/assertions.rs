@@ -1,7 +1,9 @@
 //! Assertions that hold for too many results: `assert!(x.is_err())` holds for every error, also
-//! for one with a cause that the test is not about.
+//! for one with a cause that the test is not about. So does a statement `x.expect_err("why");`,
+//! which looks at no error.
 //!
-//! A test names the error (`refused(x, &FsError::Exists)`, `matches!`, a code, a kind, a text).
+//! A test names the error (`refused(x, &FsError::Exists)`, `testing::fails(x, "text")`, `matches!`,
+//! a code, a kind).
 //! The decoders of `crates/format` are exempt: they have one error, that the bytes are damaged.
 
 use super::Tree;
@@ -14,6 +16,8 @@ const SELF: &str = "xtask/src/tidy/assertions.rs";
 const BEGIN: &str = "assert!(";
 /// What the condition ends with.
 const END: &str = ".is_err()";
+/// Calls that return an error, which a test must look at.
+const ERRORS: [&str; 2] = [".expect_err(", ".unwrap_err("];
 
 /// All rules about assertions.
 pub(crate) fn check(tree: &Tree) -> Vec<String> {
@@ -21,6 +25,9 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
     for (path, text) in tree.texts().filter(|(path, _)| is_checked(path)) {
         problems.extend(any_error(text).map(|line| {
             format!("{path}:{line}: the assertion holds for any error: name the kind, or the text")
+        }));
+        problems.extend(dropped_error(text).map(|line| {
+            format!("{path}:{line}: nothing looks at the error: name the kind, or the text")
         }));
     }
     problems
@@ -36,6 +43,47 @@ fn any_error(text: &str) -> impl Iterator<Item = usize> {
         let condition = condition(&text[at + BEGIN.len()..]);
         condition.trim_end().ends_with(END).then(|| text[..at].matches('\n').count() + 1)
     })
+}
+
+/// The lines of statements that take an error and drop it.
+fn dropped_error(text: &str) -> impl Iterator<Item = usize> {
+    let calls = ERRORS.into_iter().flat_map(|call| text.match_indices(call));
+    calls.filter_map(|(at, call)| {
+        let given = condition(&text[at + call.len()..]);
+        let behind = &text[at + call.len() + given.len()..];
+        let ends = behind.trim_start_matches([',', ')']).starts_with(';');
+        let is_dropped = ends && is_whole_statement(&text[..at]);
+        is_dropped.then(|| text[..at].matches('\n').count() + 1)
+    })
+}
+
+/// Whether an expression up to here begins a statement that uses its value for nothing.
+fn is_whole_statement(before: &str) -> bool {
+    let mut depth = 0_usize;
+    let begin = before.char_indices().rev().find(|&(_, letter)| match letter {
+        ')' | ']' => {
+            depth += 1;
+            false
+        }
+        '}' if depth > 0 => {
+            depth += 1;
+            false
+        }
+        '(' | '[' | '{' if depth > 0 => {
+            depth -= 1;
+            false
+        }
+        ';' | '}' | '{' => depth == 0,
+        '(' | '[' => true,
+        _ => false,
+    });
+    let Some((at, letter)) = begin else { return false };
+    let lines = before[at + letter.len_utf8()..].lines().map(str::trim_start);
+    let code: Vec<&str> = lines.filter(|line| !line.starts_with("//")).collect();
+    let statement = code.join(" ");
+    let statement = statement.trim_start();
+    let is_used = statement.starts_with("let ") || statement.starts_with("return ");
+    ";}{".contains(letter) && !is_used && !statement.contains(" = ") && !statement.contains("=> ")
 }
 
 /// The first argument of a macro, from behind the parenthesis on.
@@ -59,7 +107,33 @@ fn condition(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::super::Tree;
-    use super::{any_error, check};
+    use super::{any_error, check, dropped_error};
+
+    #[test]
+    fn an_error_that_nothing_looks_at_is_reported() {
+        let bad = concat!(
+            "fn f() {\n",
+            "    x(\"a; (b\", || { y(); 1 }).expect_err(\"why (not)\");\n",
+            "    // A remark = this.\n",
+            "    one\n        .two(3)\n        .unwrap_err();\n",
+            "    if z { w.unwrap_err(); }\n",
+            "}\n"
+        );
+        assert_eq!(dropped_error(bad).collect::<Vec<_>>(), [2, 6, 7]);
+        let good = concat!(
+            "fn f() -> E {\n",
+            "    let error = x.expect_err(\"why\");\n",
+            "    let text = x(|| 1).unwrap_err().to_string();\n",
+            "    look(x.unwrap_err());\n",
+            "    assert_eq!(x.unwrap_err().kind(), K);\n",
+            "    return x.unwrap_err();\n",
+            "    x.unwrap_err()\n",
+            "}\n"
+        );
+        assert_eq!(dropped_error(good).collect::<Vec<_>>(), [] as [usize; 0]);
+        let tree = Tree::of(&[("crates/a/tests/it/b.rs", bad), ("crates/c/src/lib.rs", good)]);
+        assert_eq!(check(&tree).len(), 3);
+    }
 
     #[test]
     fn an_assertion_that_holds_for_any_error_is_reported() {

@@ -10,7 +10,7 @@ use super::Tree;
 use super::source::is_test;
 
 /// A word or phrase, and what to write instead; `*` is any one word.
-const REFUSED: [(&str, &str); 78] = [
+const REFUSED: [(&str, &str); 80] = [
     ("medium", "disk, storage device, or object store: which one"),
     ("room", "space; size or capacity of a buffer"),
     ("rooms", "space"),
@@ -44,7 +44,7 @@ const REFUSED: [(&str, &str); 78] = [
     ("asked for", "requested"),
     ("at rest", "idle"),
     ("aside", "ignored; parked; apart"),
-    ("in the way of", "blocks"),
+    ("in the way", "blocks, conflicts; has the name"),
     ("lent", "reserved"),
     ("owner process", "daemon (an owner is a file's)"),
     ("last owner", "the last daemon, server (an owner is a file's)"),
@@ -74,6 +74,8 @@ const REFUSED: [(&str, &str); 78] = [
     ("passed over", "skipped; traversed"),
     ("log is cut off", "log is truncated"),
     ("cut * off", "truncate, close, separate"),
+    ("cut * * off", "truncate, close, separate"),
+    ("cut * * * off", "truncate, close, separate"),
     ("cuts off", "truncates, closes, separates"),
     ("go on", "continue, proceed"),
     ("goes on", "continues"),
@@ -101,6 +103,10 @@ const REFUSED_TYPES: [(&str, &str); 7] = [
     ("Given", "IdAllocator"),
     ("Outlook", "CompactionCandidates"),
 ];
+
+/// A module's name that describes nothing, as it is declared and as comments refer to it.
+const REFUSED_MODULES: [(&str, &str); 2] =
+    [("mod passed", "quarantine"), ("(`passed`)", "(`quarantine`)")];
 
 /// The same only in texts of the product, which people read: in quotes, outside of tests.
 const REFUSED_IN_TEXTS: [(&str, &str); 1] = [("leads", "points")];
@@ -157,6 +163,9 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
         let is_code = path.strip_suffix(".rs").is_some();
         for (at, line) in text.lines().enumerate().filter(|(at, _)| is_code && !kept[*at]) {
             for (name, instead) in REFUSED_TYPES.iter().filter(|(name, _)| declares(line, name)) {
+                problems.push(format!("{path}:{}: {name}: write {instead}", at + 1));
+            }
+            for (name, instead) in REFUSED_MODULES.iter().filter(|(name, _)| line.contains(name)) {
                 problems.push(format!("{path}:{}: {name}: write {instead}", at + 1));
             }
         }
@@ -299,6 +308,60 @@ mod tests {
         assert_eq!(found, ["a.md:2: \"whoever\": write the caller, a thread, the daemon: who"]);
         assert!(of("b.rs", "// whoever: tidy: keep a quotation\n").is_empty());
         assert_eq!(of("c.rs", "// whoever: tidy: keep \n").len(), 1, "without a reason");
+    }
+
+    /// What the project's table of words has on its left side, row by row.
+    #[test]
+    fn every_row_of_the_table_is_refused() {
+        for row in [
+            "the medium",
+            "there is no room",
+            "whoever",
+            "who asks",
+            "one who has the lock",
+            "he has it, his lock",
+            "made anew",
+            "it tells",
+            "is told",
+            "they say",
+            "it said",
+            "come to",
+            "can be come to",
+            "leads to",
+            "mendable",
+            "it lies there",
+            "it stands there",
+            "what is wanted",
+            "what is asked for",
+            "at rest",
+            "left aside",
+            "in the way of a merge",
+            "a lock is in the way",
+            "lent numbers",
+            "the owner process",
+            "a hollow blob",
+            "a light node",
+            "written early",
+            "merge_may_return",
+            "while_wanted",
+            "name_that_can_be_come_to",
+            "Who needs room sees that it comes",
+            "What is needed of a sparse blob is moved",
+            "Nothing is believed that is only in memory",
+            "Looks at everything that a volume has",
+            "Cut a damaged log off",
+            "How all directories stand towards a question at once",
+            "Tags of names are none of a row's",
+            "it is not reached but when too much else is changed",
+            "goes on for as long as the time alone ends its searches",
+        ] {
+            assert!(!of("a.md", &format!("{row}\n")).is_empty(), "{row}");
+        }
+        for name in ["Thing", "Spot", "Sight", "TwoTrees", "Given", "Outlook"] {
+            assert_eq!(of("a.rs", &format!("struct {name};\n")).len(), 1, "{name}");
+        }
+        assert_eq!(of("a.rs", "mod passed;\n").len(), 1);
+        assert_eq!(of("a.rs", "// See there (`passed`).\n").len(), 1);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use btree::{BtreeStore, inspect};
 use format::node::{HEADER_BYTES, MAGIC, UNIT_BYTES};
 use store::{CheckReport, Durable, Finding, FindingKind, Maintain, TreeId};
-use testing::{Op, SimEnv};
+use testing::{Op, SetAtEnd, SimEnv};
 
 use crate::util::{TREE, commit, options, store};
 
@@ -193,13 +193,13 @@ fn a_check_beside_commits_and_checkpoints_finds_nothing() {
                 work(&store, &mut random, &mut next);
             }
         });
+        let _end = SetAtEnd(&done);
         for _ in 0..15 {
             let mut proceed = |_, _| ControlFlow::Continue(());
             let report = store.check(&mut proceed).expect("check");
             assert!(report.is_clean(), "{:#?}", report.findings);
             assert!(report.leaves > 30);
         }
-        done.store(true, Ordering::Relaxed);
     });
 }
 

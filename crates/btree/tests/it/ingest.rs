@@ -2,7 +2,7 @@
 
 use btree::BtreeStore;
 use store::{Batch, Commit, Durable, Error, KeyRange, Maintain, SliceRun, Snapshot, TreeId};
-use testing::{CrashPolicy, Fault, FaultOn, Op, SimEnv};
+use testing::{CrashPolicy, Fault, FaultOn, Op, SimEnv, fails};
 
 use crate::util::{TREE, checked, commit, entries, leaf_keys, options, store, verify};
 
@@ -120,7 +120,7 @@ fn a_run_ingested_and_dropped_before_a_checkpoint_is_freed_and_kept_for_pins() {
 #[test]
 fn a_run_that_fails_leaves_nothing() {
     let (sim, store) = store(1, CACHE_BYTES);
-    commit(&store, |batch| batch.put(TREE, &4500_u32.to_be_bytes(), b"in the way"));
+    commit(&store, |batch| batch.put(TREE, &4500_u32.to_be_bytes(), b"conflicts"));
     let before = checked(&store);
     let refused = store.ingest(TREE, &mut SliceRun::new(&run(0..90_000)));
     assert!(matches!(refused, Err(Error::RangeNotEmpty { tree: TREE, .. })));
@@ -141,12 +141,15 @@ fn a_failed_sync_of_nodes_ends_all_allocation() {
     let (sim, store) = store(1, CACHE_BYTES);
     checked(&store);
     sim.device.inject(Fault::io(FaultOn::Only(Op::Sync), 0).below("btree/nodes"));
-    store.ingest(TREE, &mut SliceRun::new(&run(0..9_000))).expect_err("its leaves are not durable");
+    fails(
+        store.ingest(TREE, &mut SliceRun::new(&run(0..9_000))),
+        "sync btree/nodes: Input/output error",
+    );
     sim.device.clear_faults();
     let mut batch = Batch::new();
     batch.put(TREE, b"later", b"");
     assert!(matches!(store.commit(&batch), Err(Error::ReadOnly(_))));
-    store.checkpoint().expect_err("nothing is made of what may be lost");
+    fails(store.checkpoint(), "nodes could not be made durable");
 }
 
 #[test]

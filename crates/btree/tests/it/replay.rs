@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use btree::{BtreeStore, Options};
 use store::{Durable, Maintain, Read};
-use testing::sim_env;
+use testing::{fails, sim_env};
 
 use crate::util::{TREE, checked, commit, options};
 
@@ -63,7 +63,7 @@ fn a_failed_checkpoint_keeps_the_estimate() {
     fill(&store);
     change_until_due(&store, 331);
     sim.device.set_capacity(Some(sim.device.used_bytes()));
-    store.checkpoint().expect_err("no space");
+    fails(store.checkpoint(), "write btree/nodes: No space left");
     assert!(store.checkpoint_due());
     sim.device.set_capacity(None);
     checked(&store);

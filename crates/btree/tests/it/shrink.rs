@@ -8,7 +8,7 @@ use device::Env;
 use device::sync::Mutex;
 use store::{Commit, Durable, Maintain, SliceRun, Snapshot, TreeId};
 use testing::run::rounds;
-use testing::{CrashPolicy, Fault, FaultOn, Op, SimDevice, SimEnv, has_exactly};
+use testing::{CrashPolicy, Fault, FaultOn, Op, SimDevice, SimEnv, fails, has_exactly};
 
 use crate::util::{TREE, checked, commit, entries, options, reclaim_all, store};
 
@@ -181,7 +181,7 @@ fn nothing_is_freed_after_a_failed_superblock_write() {
             // Whether it returns an error or not.
             drop(store.close());
         } else {
-            store.checkpoint().expect_err("the superblock");
+            fails(store.checkpoint(), "sync btree/super-0: No space left");
             for _ in 0..3 {
                 while store.reclaim_step(500).unwrap_or(false) {}
             }
@@ -216,7 +216,7 @@ fn a_failed_checkpoint_beside_ingested_leaves_frees_only_its_own_space() {
     let fault = Fault::no_space(FaultOn::Only(Op::Write), 2).below("btree/nodes").forever();
     sim.device.inject(fault);
     let writes = sim.device.counts().of(Op::Write);
-    store.checkpoint().expect_err("no space left");
+    fails(store.checkpoint(), "write btree/nodes: No space left");
     let writes = sim.device.counts().of(Op::Write) - writes;
     assert!(writes > 2, "{writes} writes: nothing was written");
     sim.device.clear_faults();

@@ -10,19 +10,10 @@ use btree::{BtreeStore, Options, check};
 use format::node::{HEADER_BYTES, MAGIC, UNIT_BYTES};
 use format::superblock::{Decoded, Superblock};
 use store::{Batch, Commit, Durability, Durable, Error, KeyRange, Maintain, Read, TreeId};
-use testing::{CrashPolicy, Fault, FaultOn, Op, SimDevice, SimEnv, sim_env};
+use testing::{CrashPolicy, Fault, FaultOn, Op, SetAtEnd, SimDevice, SimEnv, sim_env};
 
 use crate::threads::{OTHER, WRITERS, batch_of, key, recovered, whole_batches};
 use crate::util::{TREE, checked, commit, options};
-
-/// Makes the other threads end, also when this one panics.
-struct StopAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
 
 /// The progress of a writer, for the others to see.
 #[derive(Default)]
@@ -84,7 +75,7 @@ fn write_into_little_space(
 
 /// Makes checkpoints and reclaims until it is stopped; counts how often.
 fn background(store: &BtreeStore, stop: &AtomicBool, rounds: &AtomicU64, failed: impl Fn(Error)) {
-    let _stop = StopAtEnd(stop);
+    let _stop = SetAtEnd(stop);
     while !stop.load(Ordering::SeqCst) {
         for step in [store.checkpoint().map(drop), store.reclaim_step(20).map(drop)] {
             if let Err(error) = step {
@@ -115,7 +106,7 @@ fn space_runs_out_and_is_reclaimed_beside_two_writers() {
         let progress: Vec<Progress> = (0..WRITERS).map(|_| Progress::default()).collect();
         let (space, stop) = (AtomicBool::new(false), AtomicBool::new(false));
         let counts: Vec<u64> = device::scope(|scope| {
-            let _stop = StopAtEnd(&stop);
+            let _stop = SetAtEnd(&stop);
             let (store, space) = (&*store, &space);
             let writers: Vec<_> = (0..WRITERS)
                 .zip(&progress)
@@ -238,7 +229,7 @@ fn run_with(store: &BtreeStore) -> Outcome {
     let shared = Shared::default();
     let acknowledged = device::scope(|scope| {
         let shared = &shared;
-        let _stop = StopAtEnd(&shared.stop);
+        let _stop = SetAtEnd(&shared.stop);
         let writers: Vec<_> = (0..WRITERS)
             .zip(&progress)
             .map(|(writer, own)| {
@@ -514,7 +505,7 @@ fn bits_flip_beside_two_readers_and_writers() {
         let store = BtreeStore::open(&sim.env(), &options).expect("the catalog is whole");
         let stop = AtomicBool::new(false);
         let own = device::scope(|scope| {
-            let _stop = StopAtEnd(&stop);
+            let _stop = SetAtEnd(&stop);
             let (store, flipped) = (&*store, flipped.as_slice());
             let readers: Vec<_> = (0..WRITERS)
                 .map(|writer| {

@@ -161,8 +161,8 @@ fn ask(read: &dyn Read, model: &Model, place: &str) -> usize {
     ask_all(read, model, KEYS, place)
 }
 
-/// What of the trees that the log changes cannot be read goes, where that is in the way; the rest
-/// is right, and takes changes. Whether something was in the way.
+/// What of the trees that the log changes cannot be read goes, where that blocks a change; the rest
+/// is right, and takes changes. Whether something blocked one.
 fn continues(device: &SimDevice, env: &Env, cache: usize, mut model: Model, place: &str) -> bool {
     let options = options(cache);
     let opened = match BtreeStore::open(env, &options) {

@@ -2,7 +2,7 @@
 //! nothing of it is reclaimed, overwritten or removed, so that the names can be put right.
 
 use format::segment::MARK_BYTES;
-use testing::SimEnv;
+use testing::{SimEnv, fails};
 
 use crate::support::{Volume, pattern, small_options};
 
@@ -146,11 +146,11 @@ fn a_foreign_mark_is_not_overwritten() {
     exchange(&volume.sim, &sealed(0), &sealed(1));
     volume.reopen().unwrap();
     let before = volume.sim.device.read_file(&sealed(0));
-    volume.data.repair_marks(0).unwrap_err();
+    fails(volume.data.repair_marks(0), "found Header of segment 0000000000000001");
     assert!(volume.sim.device.read_file(&sealed(0)) == before);
     // Half of the evidence is enough: the footer alone proves it.
     volume.sim.device.flip_bit(&sealed(1), 3);
-    volume.data.repair_marks(1).unwrap_err();
+    fails(volume.data.repair_marks(1), "found Footer of segment 0000000000000000");
 }
 
 /// A file under the name of a sealed segment need not be that segment.

@@ -171,3 +171,40 @@ fn a_block_that_cannot_be_written_is_written_later() {
     }
     assert!(failed > 100, "{failed} failed");
 }
+
+/// Regression: what was reserved and not written yet counted as free. Two threads took the space
+/// that the disk has for metadata.
+#[test]
+fn gathered_contents_of_two_threads_leave_the_space_of_metadata() {
+    const SPACE: u64 = 400 << 10;
+    let volume = Volume::new(1);
+    let device = &volume.sim.device;
+    let file = |ino| FileRef { tree: TreeId(TREE), ino };
+    let owner = volume.owner(TREE);
+    let mut batch = Batch::new();
+    let mut both = [Gathered::default(), Gathered::default()];
+    // A sixteenth stays free. Above that there is space for more than one segment, not for two.
+    let total = (device.used_bytes() + SPACE) / 15 * 16;
+    device.set_capacity(Some(total));
+    let mut freed = Freed::default();
+    let mut full = None;
+    for ino in 0..1000_u64 {
+        let gathered = &mut both[ino as usize % 2];
+        let bytes = pattern(ino, 5000);
+        match volume.data.gather(gathered, (file(1000 + ino), 0, &bytes), owner, &mut batch) {
+            Ok(more) => freed.merge(more),
+            Err(error) => {
+                full = Some(error);
+                break;
+            }
+        }
+    }
+    assert!(full.is_some_and(|error| error.is_no_space()), "it is not full");
+    for gathered in &mut both {
+        freed.merge(volume.data.write_gathered(gathered).unwrap());
+    }
+    let free = total - device.used_bytes();
+    // But for the headers of segments.
+    assert!(free + 4 * 4096 >= total / 16, "{free} of {total} bytes are free");
+    volume.data.abandon(freed);
+}

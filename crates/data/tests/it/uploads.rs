@@ -10,7 +10,7 @@ use data::{Data, Options};
 use device::{Clock, PatientBlobs};
 use store::{Barrier, Durable, TreeId};
 use testing::run::{Context, for_seeds, rounds};
-use testing::{Call, FarBlobs, Fault, FaultOn, MemStore, Mishap, Op};
+use testing::{Call, FarBlobs, Fault, FaultOn, MemStore, Mishap, Op, fails};
 
 use crate::model::random_op;
 use crate::support::{
@@ -142,10 +142,15 @@ fn an_object_that_arrives_late_has_a_name_of_its_own() {
 fn a_sync_after_a_lost_answer_takes_the_object_as_made() {
     let mut volume = fresh(2);
     let objects = volume.objects.clone().unwrap();
-    for mishap in [Mishap::LostAnswer, Mishap::LostRequest, Mishap::Full] {
+    let reported = [
+        (Mishap::LostAnswer, "no answer"),
+        (Mishap::LostRequest, "no answer"),
+        (Mishap::Full, "no space"),
+    ];
+    for (mishap, error) in reported {
         volume.write(32, 1, 0, &pattern(5, 30_000)).unwrap();
         objects.order(Call::Make, "", mishap);
-        volume.data.sync().unwrap_err();
+        fails(volume.data.sync(), error);
         volume.data.sync().unwrap();
         volume.sync().unwrap();
         volume.verify();
@@ -162,7 +167,7 @@ fn an_object_of_another_program_under_our_name_is_refused() {
     objects.put(&format!("{RANGE:016x}.seg"), b"something else");
     let error = volume.data.sync().unwrap_err().to_string();
     assert!(error.contains("another program"), "{error}");
-    volume.sync().unwrap_err();
+    fails(volume.sync(), "another program");
 }
 
 /// Threads write and sync at once; each sync covers the writes of its thread.
@@ -327,7 +332,7 @@ fn an_object_that_could_not_be_rewritten_is_tried_again() {
     volume.release(32, 2).unwrap();
     volume.sync().unwrap();
     objects.order(Call::Make, "", Mishap::LostRequest);
-    volume.clean(true).unwrap_err();
+    fails(volume.clean(true), ".seg.1: no answer");
     assert_eq!(bytes(&objects), before);
     volume.clean(true).unwrap();
     volume.verify();
@@ -353,7 +358,7 @@ fn the_deletion_of_a_dead_object_is_tried_again() {
         let objects = volume.objects.clone().unwrap();
         let before = objects.objects().len();
         objects.order(Call::Delete, "", Mishap::LostRequest);
-        volume.clean(true).unwrap_err();
+        fails(volume.clean(true), "delete 0000000000100000.seg: no answer");
         assert_eq!((objects.objects().len(), objects.take_back()), (before, 0));
         volume.sim.clock.advance(Duration::from_secs(120));
         volume.clean(true).unwrap();
@@ -373,7 +378,7 @@ fn a_full_disk_of_the_host_delays_no_sync() {
         volume.sim.device.inject(Fault::no_space(FaultOn::Only(Op::Write), 0).forever());
         if let Some(mishap) = mishap {
             objects.order(Call::Make, "", mishap);
-            volume.data.sync().unwrap_err();
+            fails(volume.data.sync(), "no answer");
         }
         volume.data.sync().unwrap();
         volume.sim.device.clear_faults();
@@ -522,7 +527,7 @@ fn contents_that_the_host_cannot_read_are_no_outage() {
     assert!(volume.data.has_failed(), "what was written is lost: {error}");
     assert_eq!((patient.outage(), volume.sim.clock.monotonic()), (None, begun));
     volume.sim.device.clear_faults();
-    volume.data.sync().unwrap_err();
+    fails(volume.data.sync(), "read data/open/0000000000200001.seg: Input/output error");
 }
 
 /// Regression: a sync waited for a file that was removed, though the bytes could be read.

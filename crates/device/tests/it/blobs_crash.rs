@@ -1,22 +1,14 @@
 //! What power cuts leave of objects in a directory.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use device::{Blobs, Device, LocalBlobs};
 use testing::{CrashPolicy, SimDevice};
 
+use crate::shared::contents;
+
 fn open(device: &SimDevice) -> LocalBlobs {
     LocalBlobs::open(Arc::new(device.clone()), "objects").unwrap()
-}
-
-fn contents(blobs: &LocalBlobs) -> BTreeMap<String, Vec<u8>> {
-    let read = |name: String| {
-        let mut bytes = vec![0; blobs.length(&name).unwrap().unwrap() as usize];
-        assert_eq!(blobs.read_at(&name, &mut bytes, 0).unwrap(), bytes.len());
-        (name, bytes)
-    };
-    blobs.list("").unwrap().into_iter().map(read).collect()
 }
 
 #[test]

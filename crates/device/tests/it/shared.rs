@@ -18,7 +18,8 @@ fn simulated(device: &SimDevice, seed: u64) -> SharedDir {
     SharedDir::open(Arc::new(device.clone()), Arc::new(SimClock::new()), random).unwrap()
 }
 
-fn contents(blobs: &dyn Blobs) -> BTreeMap<String, Vec<u8>> {
+/// All objects, by name.
+pub(crate) fn contents(blobs: &dyn Blobs) -> BTreeMap<String, Vec<u8>> {
     let read = |name: String| {
         let mut bytes = vec![0; blobs.length(&name).unwrap().unwrap() as usize];
         assert_eq!(blobs.read_at(&name, &mut bytes, 0).unwrap(), bytes.len());

@@ -23,7 +23,7 @@ pub enum Field {
     Device,
     /// How: the bits or the variant that the call takes.
     How,
-    /// A new owner.
+    /// The owner to set.
     Uid,
     /// A new group.
     Gid,

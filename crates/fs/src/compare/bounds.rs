@@ -68,5 +68,5 @@ impl Bounds {
 }
 
 fn within(taken: usize, most: usize, what: &'static str) -> FsResult<()> {
-    if taken > most { Err(FsError::LimitReached(what)) } else { Ok(()) }
+    if taken > most { Err(FsError::MemoryExceeded(what)) } else { Ok(()) }
 }

@@ -46,6 +46,7 @@ impl Fs {
     }
 
     /// As [`Fs::compare`], with so many bytes of memory. What takes more and cannot be divided is
+    /// [`FsError::MemoryExceeded`]; a limit that memory does not change is
     /// [`FsError::LimitReached`].
     pub fn compare_within(
         &self,

@@ -2,7 +2,7 @@
 
 use inode::{Caller, NodeId};
 use ops::policy::Policy;
-use testing::sim_env;
+use testing::{fails, sim_env};
 use vfs::{FileSystem, RenameMode};
 use volume::{FormatOptions, OpenOptions, QuotaLimits};
 
@@ -46,5 +46,5 @@ fn a_copy_is_looked_at_again_when_a_directory_moved() {
     assert!(holds(looked));
     moves((top, source));
     assert!(!holds(looked), "a limit holds in the source by now");
-    look().expect_err("a limit holds in the source");
+    fails(look(), "a quota applies here");
 }

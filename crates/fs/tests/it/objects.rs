@@ -14,7 +14,7 @@ use fs::{
 };
 use inode::{Caller, FsError, Kind, NodeId};
 use store::Durability;
-use testing::{Call, FarBlobs, Mishap, SimDevice, SimEnv, noise, sim_env};
+use testing::{Call, FarBlobs, Mishap, SimDevice, SimEnv, fails, noise, sim_env};
 
 use crate::script::{Script, States, Step, check_state, options, scale};
 use crate::subject::{Base, FsSubject};
@@ -284,7 +284,7 @@ fn an_interrupted_format_leaves_no_volume() {
     });
     let formatted = |far: &Arc<FarBlobs>| Fs::format(&env_of(&sim_env(1), far), &format_options());
     far.order(Call::Make, "lsm/", Mishap::Full);
-    formatted(&far).expect_err("there is no space");
+    fails(formatted(&far), "no space");
     let again = formatted(&far);
     assert!(matches!(again, Err(OpenError::NotEmpty(_))), "{again:?}");
     far.unwatch();
@@ -470,9 +470,9 @@ fn a_replaced_host_changes_nothing_more() {
     second.sync().expect("synced");
     let new = NewNode { kind: Kind::File, mode: 0o644, rdev: 0 };
     let late = first.mknod(&Caller::root(), ROOT, b"late", &new).map(drop);
-    first.sync().expect_err("it is still replaced");
+    fails(first.sync(), "this process was replaced");
     drop(late);
-    first.close().expect_err("it cannot make anything durable");
+    fails(first.close(), "this process was replaced");
     drop((first, second));
     let third = open(&far);
     assert_eq!(read(&third, "before").expect("synced"), noise(1, 100_000));

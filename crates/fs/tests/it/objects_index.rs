@@ -8,7 +8,7 @@ use std::time::Duration;
 use device::Clock;
 use fs::{FileSystem, Fs, OpenError, OpenOptions};
 use inode::Caller;
-use testing::{FarBlobs, SimEnv, sim_env};
+use testing::{FarBlobs, SimEnv, fails, sim_env};
 
 use crate::objects::{ROOT, URL, env_of, formatted, make};
 
@@ -93,7 +93,7 @@ fn a_base_that_cannot_be_begun_is_begun_later() {
     // A caller that waits no longer, as the request of a user that is interrupted.
     let step = || fs.background_step(1000);
     let begun = device::interruptible(Arc::new(|| true), step);
-    begun.expect_err("the store accepts nothing");
+    fails(begun, "interrupted");
     assert_eq!(bases().len(), 0, "what was begun is removed");
     far.take_nothing(None);
     for _ in 0..200 {

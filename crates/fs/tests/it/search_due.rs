@@ -65,6 +65,13 @@ fn rest(subject: &FsSubject, minutes: u64) {
     }
 }
 
+/// A thousand rows, which are all in a base.
+fn make_base(subject: &FsSubject) {
+    make(subject.fs(), "a", 1000);
+    settle(subject);
+    subject.fs().index_flush(NodeId::ROOT).expect("a flush goes well");
+}
+
 /// Files of the index that describe bases.
 fn manifests(device: &SimDevice) -> Vec<String> {
     let files = device.list(search::index::DIRECTORY).expect("it lists");
@@ -368,9 +375,7 @@ fn a_base_is_built_by_age_without_further_changes() {
         for opened_again in [false, true] {
             let place = format!("{engine:?}, opened again: {opened_again}");
             let (device, mut subject) = volume(engine);
-            make(subject.fs(), "a", 1000);
-            settle(&subject);
-            subject.fs().index_flush(NodeId::ROOT).expect("a flush goes well");
+            make_base(&subject);
             // More than a sixteenth of what a young base lets differ, in fewer commits than make
             // for a look.
             make(subject.fs(), "b", 60);
@@ -398,9 +403,7 @@ fn a_base_of_a_clock_that_was_ahead_is_made_again() {
             let place = format!("{engine:?}, opened again: {opened_again}");
             let (device, mut subject) = volume(engine);
             subject.clock().be_ahead(TEN_YEARS);
-            make(subject.fs(), "a", 1000);
-            settle(&subject);
-            subject.fs().index_flush(NodeId::ROOT).expect("a flush goes well");
+            make_base(&subject);
             make(subject.fs(), "b", 60);
             if opened_again {
                 subject.cycle().expect("it closes, and opens");
@@ -431,9 +434,7 @@ fn a_clock_set_back_a_little_rebuilds_no_base() {
     for engine in [Engine::Btree, Engine::Lsm] {
         let (device, subject) = volume(engine);
         subject.clock().be_ahead(300);
-        make(subject.fs(), "a", 1000);
-        settle(&subject);
-        subject.fs().index_flush(NodeId::ROOT).expect("a flush goes well");
+        make_base(&subject);
         let before = manifests(&device);
         subject.clock().be_ahead(0);
         // Enough for a look.
@@ -451,9 +452,7 @@ fn a_clock_set_back_a_little_rebuilds_no_base() {
 fn a_long_lasting_small_difference_needs_no_base() {
     for engine in [Engine::Btree, Engine::Lsm] {
         let (device, subject) = volume(engine);
-        make(subject.fs(), "a", 1000);
-        settle(&subject);
-        subject.fs().index_flush(NodeId::ROOT).expect("a flush goes well");
+        make_base(&subject);
         make(subject.fs(), "b", 10);
         let before = manifests(&device);
         rest(&subject, 60);

@@ -320,7 +320,7 @@ fn run(seed: u64, engine: Engine) -> IndexStats {
 
 fn what_is_found_after_power_went_equals_a_walk(engine: Engine) {
     let mut used = IndexStats::default();
-    for seed in 0..scale(4, 400) {
+    for seed in 0..scale(2, 400) {
         let stats = run(seed, engine);
         used.logged += stats.logged;
         used.merged += stats.merged;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fs::{Engine, FileSystem, NewNode, QuotaLimits, RenameMode, RestoreOptions};
 use inode::{Caller, Ends, Enforce, FsError, Kind, NodeId, SetAttr};
 use store::Durability;
-use testing::SimDevice;
+use testing::{SetAtEnd, SimDevice};
 
 use crate::owner_quota::{limit, used};
 use crate::quota::set;
@@ -65,9 +65,8 @@ fn take_space(engine: Engine, beside: bool) {
                 });
             }
         }
-        let written = fs.write(&root, file, 0, &bytes[..1 << 20]);
-        done.store(true, Ordering::Release);
-        written.expect("an hour makes space");
+        let _end = SetAtEnd(&done);
+        fs.write(&root, file, 0, &bytes[..1 << 20]).expect("an hour makes space");
     });
     let left = listed(fs, NodeId::ROOT);
     assert!(left.len() >= 4, "of six hours {left:?} are left");

@@ -22,7 +22,7 @@ impl Adapter {
         }
     }
 
-    /// The first lock of another that is in the way.
+    /// The first lock of another that conflicts.
     pub(crate) fn test_lock(
         &self,
         who: Who,

@@ -77,16 +77,19 @@ fn a_mount_is_closed_to_others_unless_it_is_opened() {
 
 #[test]
 fn permissions_hold_for_other_users() {
-    let Some(rig) = mounted("allow_other") else { return };
+    let Some(rig) = mounted("allow_other,dev") else { return };
     std::fs::set_permissions(rig.path(""), Permissions::from_mode(0o755)).unwrap();
     std::fs::create_dir(rig.path("closed")).unwrap();
     rig.write("closed/f", b"hidden");
     rig.write("secret", b"secret");
     rig.write("team", b"team");
     chown(rig.path("team"), None, Some(4321)).unwrap();
-    let nodes = [("fifo", FileType::Fifo), ("socket", FileType::Socket)];
+    let null = rustix::fs::makedev(1, 3);
+    let device = FileType::CharacterDevice;
+    let nodes = [("fifo", FileType::Fifo), ("socket", FileType::Socket), ("null", device)];
     for (name, kind) in nodes {
-        mknodat(CWD, rig.path(name), kind, Mode::empty(), 0).unwrap();
+        let number = if kind == device { null } else { 0 };
+        mknodat(CWD, rig.path(name), kind, Mode::empty(), number).unwrap();
     }
     let closed = [("closed", 0o700), ("secret", 0o600), ("team", 0o640)];
     for (name, mode) in closed.into_iter().chain(nodes.map(|(name, _)| (name, 0o600))) {
@@ -107,10 +110,13 @@ fn permissions_hold_for_other_users() {
     assert_eq!(made.raw_os_error(), Some(libc::EACCES));
     assert_eq!(denied(&[4321], "team"), None, "a supplementary group");
     // The kernel opens these without a request.
-    let (fifo, socket) = (rig.path("fifo"), rig.path("socket"));
+    let (fifo, socket, null) = (rig.path("fifo"), rig.path("socket"), rig.path("null"));
+    assert_eq!(std::fs::read(&null).unwrap(), b"", "root opens the device");
     as_user(NOBODY, &[], || {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        assert_eq!(open(&fifo, flags, Mode::empty()).err(), Some(Errno::ACCESS));
+        for node in [&fifo, &null] {
+            assert_eq!(open(node, flags, Mode::empty()).err(), Some(Errno::ACCESS), "{node:?}");
+        }
         let connected = std::os::unix::net::UnixStream::connect(&socket).unwrap_err();
         assert_eq!(connected.raw_os_error(), Some(libc::EACCES));
     });

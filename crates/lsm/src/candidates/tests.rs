@@ -6,7 +6,8 @@ use store::Maintain;
 use testing::{FarBlobs, commit, sim_env};
 
 use super::*;
-use crate::exchange::{Exchange, Exchanger};
+use crate::durable::Exchange;
+use crate::exchange::Exchanger;
 use crate::files::Files;
 use crate::options::Options;
 use crate::store::LsmStore;

@@ -9,7 +9,7 @@ use lsm::{BlobStore, LsmStore, Options, inspect};
 use store::{
     CheckReport, Commit, Durable, Error, Item, Maintain, SliceRun, Snapshot, SortedRun, TreeId,
 };
-use testing::{Call, CrashPolicy, FarBlobs, Mishap, SimEnv, entries, numbered, sim_env};
+use testing::{Call, CrashPolicy, FarBlobs, Mishap, SimEnv, entries, fails, numbered, sim_env};
 
 use crate::util::{TREE, commit, settle};
 
@@ -115,7 +115,7 @@ fn the_last_request_of_a_process_may_arrive_during_the_next_process() {
         put(&store, TREE, 0);
         store.sync(store.last_commit()).expect("sync");
         far.order(Call::Make, prefix, Mishap::Late);
-        store.checkpoint().expect_err("no answer");
+        fails(store.checkpoint(), "no answer");
         drop(store);
         let sim = SimEnv::on(sim.device.after_crash(CrashPolicy::LoseAll, 1), 1);
         let store = LsmStore::open(&sim.env(), &options(&far)).expect("open");
@@ -246,7 +246,7 @@ fn an_uncheckable_manifest_is_checked_later() {
         far.order(Call::Read, &name, Mishap::LostRequest);
     }
     for _ in 0..4 {
-        store.checkpoint().expect_err("no answer");
+        fails(store.checkpoint(), "no answer");
         assert_eq!(names(&far, "manifest-").len(), 2);
     }
     assert!(store.checkpoint().expect("there is a way again"));
@@ -286,7 +286,7 @@ fn on_a_full_server_nothing_is_deleted_before_two_newer_manifests_exist() {
             let refused = store.checkpoint().expect_err("no space left");
             assert!(refused.is_no_space(), "{full_of}: {refused}");
             stays(&far, "a checkpoint");
-            store.reclaim_step(100).expect_err("no space left");
+            fails(store.reclaim_step(100), "no space");
             stays(&far, "reclaiming");
         }
         drop(store);
@@ -322,7 +322,7 @@ fn files_named_by_an_uncertain_manifest_are_kept() {
         let name = next_manifest(&far);
         far.order(Call::Make, &name, Mishap::LostAnswer);
         far.order(Call::Delete, &name, Mishap::LostRequest);
-        store.checkpoint().expect_err("no answer");
+        fails(store.checkpoint(), "no answer");
         commit_if_possible(&store);
         // A refused run causes everything unneeded to be deleted.
         if run_fails {
@@ -346,7 +346,7 @@ fn files_named_by_an_uncertain_manifest_are_kept() {
 fn commit_if_possible(store: &LsmStore) {
     commit(store, |batch| {
         batch.drop_tree(OTHER);
-        batch.put(TREE, &9_u32.to_be_bytes(), b"in the way");
+        batch.put(TREE, &9_u32.to_be_bytes(), b"conflicts");
     });
 }
 

@@ -12,7 +12,7 @@ use device::sync::Mutex;
 use device::{Blobs, Device, OverBlobs};
 use lsm::{LsmStore, Options, inspect};
 use store::{Batch, Commit, Durable, Error, Maintain, Read, SliceRun};
-use testing::{Call, FarBlobs, Mishap, numbered, sim_env};
+use testing::{Call, FarBlobs, Mishap, fails, numbered, sim_env};
 
 use crate::fenced_suite::in_objects;
 use crate::util::{TREE, options, settle};
@@ -303,8 +303,8 @@ fn an_owner_continues_while_another_process_opens() {
             let store = opened.unwrap_or_else(|error| panic!("{place}: {error}"));
             acknowledged.put(&store, 20).unwrap_or_else(|error| panic!("{place}: {error}"));
             assert_replaced(acknowledged.put(&owner, 30), &place);
-            owner.checkpoint().expect_err("it was replaced");
-            owner.close().expect_err("it was replaced");
+            assert_replaced(owner.checkpoint().map(drop), &place);
+            assert_replaced(owner.close(), &place);
             acknowledged.put(&store, 21).unwrap_or_else(|error| panic!("{place}: {error}"));
             drop(owner);
             acknowledged.are_found(&blobs, &place);
@@ -435,7 +435,7 @@ fn lost_attempts_of_manifests_leave_no_gap() {
         for round in 0..lost {
             acknowledged.put(&owner, round).expect("put");
             far.order(Call::Make, "manifest/", Mishap::LostRequest);
-            owner.checkpoint().expect_err("no answer");
+            fails(owner.checkpoint(), "no answer");
         }
         let next = open(&blobs).expect("open");
         acknowledged.put_all(&next, 100..103).expect("put");
@@ -532,5 +532,8 @@ fn a_log_in_objects_needs_manifests_there() {
     let alone = Options { blobs: None, ..on(&blobs) };
     let refused = LsmStore::open(&sim_env(1).env(), &alone).expect_err("there are no manifests");
     assert!(refused.to_string().contains("needs its manifests"), "{refused}");
-    LsmStore::create(&sim_env(1).env(), &alone).expect_err("there would be none");
+    fails(
+        LsmStore::create(&sim_env(1).env(), &alone),
+        "a log in an object store needs its manifests",
+    );
 }

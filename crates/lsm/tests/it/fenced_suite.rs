@@ -5,11 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Blobs, Device};
+use device::Blobs;
 use lsm::{BlobStore, LsmStore, Options};
 use store::{Durability, LogObjects, LogPlace, ObjectLogSettings, Result, Store};
 use testing::store_conformance::{Begin, EngineUnderTest};
-use testing::{SimEnv, SimObjects};
+use testing::{FlatBlobs, SimEnv, SimObjects};
 
 use crate::conformance::options;
 
@@ -21,7 +21,7 @@ struct Fenced<const VALUES_FROM: u64>;
 
 impl<const VALUES_FROM: u64> Fenced<VALUES_FROM> {
     fn options(sim: &SimEnv, durability: Durability) -> Options {
-        let blobs: Arc<dyn Blobs> = Arc::new(OneDirectory(SimObjects::below(&sim.device, OBJECTS)));
+        let blobs: Arc<dyn Blobs> = Arc::new(FlatBlobs(SimObjects::below(&sim.device, OBJECTS)));
         in_objects(Options { values_from: VALUES_FROM, ..options(durability) }, &blobs)
     }
 }
@@ -55,53 +55,6 @@ impl<const VALUES_FROM: u64> EngineUnderTest for Fenced<VALUES_FROM> {
             Begin::Create => Ok(LsmStore::create(&sim.env(), &Self::options(sim, durability))?),
             Begin::Open => Ok(LsmStore::open(&sim.env(), &Self::options(sim, durability))?),
         }
-    }
-}
-
-/// Objects whose names have parts, in a store of flat names.
-pub(crate) struct OneDirectory<B>(pub(crate) B);
-
-fn flat(name: &str) -> String {
-    name.replace('/', "_")
-}
-
-impl<B: std::ops::Deref<Target: Blobs> + Send + Sync> Blobs for OneDirectory<B> {
-    fn create(&self, name: &str, bytes: &[u8]) -> device::Result<bool> {
-        self.0.create(&flat(name), bytes)
-    }
-
-    fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> device::Result<bool> {
-        self.0.adopt(&flat(name), device, path)
-    }
-
-    fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> device::Result<usize> {
-        self.0.read_at(&flat(name), buffer, offset)
-    }
-
-    fn length(&self, name: &str) -> device::Result<Option<u64>> {
-        self.0.length(&flat(name))
-    }
-
-    fn list(&self, prefix: &str) -> device::Result<Vec<String>> {
-        let names = self.0.list(&flat(prefix))?;
-        // Nothing relies on an order.
-        Ok(names.iter().rev().map(|name| name.replace('_', "/")).collect())
-    }
-
-    fn delete(&self, name: &str) -> device::Result<()> {
-        self.0.delete(&flat(name))
-    }
-
-    fn punch(&self, name: &str, offset: u64, length: u64) -> device::Result<bool> {
-        self.0.punch(&flat(name), offset, length)
-    }
-
-    fn disk_bytes(&self, name: &str) -> device::Result<u64> {
-        self.0.disk_bytes(&flat(name))
-    }
-
-    fn answers_may_be_lost(&self) -> bool {
-        self.0.answers_may_be_lost()
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use device::Blobs;
 use lsm::{BlobStore, LsmStore, Options, inspect};
 use store::{Batch, Commit, Durable, Error, Maintain};
-use testing::{Call, CrashPolicy, FarBlobs, Mishap, SimEnv, entries, sim_env};
+use testing::{Call, CrashPolicy, FarBlobs, Mishap, SimEnv, entries, fails, sim_env};
 
 use crate::util::{TREE, commit, settle};
 
@@ -67,7 +67,7 @@ fn a_server_that_accepts_no_writes_is_read_and_the_log_continues() {
         put(&store, 1000);
         // What is left of this nothing names.
         far.order(Call::Make, "manifest-", Mishap::LostRequest);
-        store.checkpoint().expect_err("no answer");
+        fails(store.checkpoint(), "no answer");
         drop(store);
         let (sim, before) = (after_a_cut(&sim), far.objects());
         far.take_nothing(Some(why));
@@ -152,7 +152,7 @@ fn late(prefix: &str, deliver_at: usize, between: impl Fn(&SimEnv)) {
     full(false);
     for _ in 0..4 {
         far.order(Call::Make, prefix, Mishap::Late);
-        first.checkpoint().expect_err("no answer");
+        fails(first.checkpoint(), "no answer");
     }
     drop(first);
     let sim = after_a_cut(&sim);
@@ -163,7 +163,7 @@ fn late(prefix: &str, deliver_at: usize, between: impl Fn(&SimEnv)) {
     deliver(1);
     assert_eq!(entries(&*second, TREE).len(), 200, "{place}");
     put(&second, 2000);
-    second.checkpoint().expect_err("it is full");
+    fails(second.checkpoint(), "no storage space");
     deliver(2);
     assert_eq!(found(&sim, &far), 300, "{place}");
     full(false);
@@ -233,7 +233,7 @@ fn rotten_behind(far: &Arc<FarBlobs>) -> SimEnv {
         put(&first, from);
     }
     far.order(Call::Make, "manifest-", Mishap::Late);
-    first.checkpoint().expect_err("no answer");
+    fails(first.checkpoint(), "no answer");
     drop(first);
     let sim = after_a_cut(&sim);
     let files = sim.device.files().into_iter().map(|(path, _)| path);
@@ -243,7 +243,7 @@ fn rotten_behind(far: &Arc<FarBlobs>) -> SimEnv {
     let wanted: Vec<u8> = 2050_u32.to_be_bytes().into_iter().collect();
     let at = bytes.windows(4).position(|window| window == wanted).expect("it is in the log");
     sim.device.flip_bit(segment, at as u64 * 8);
-    LsmStore::open(&sim.env(), &options(far)).map(drop).expect_err("the log is damaged");
+    fails(LsmStore::open(&sim.env(), &options(far)), "record 4, for records up to 4 were durable");
     sim
 }
 
@@ -255,7 +255,10 @@ fn a_log_is_not_truncated_if_the_server_refuses_a_newer_state() {
         far.take_nothing(Some(why));
         let refused = LsmStore::cut_log(&sim.env(), &options(&far)).expect_err("it takes nothing");
         assert!(refused.to_string().contains("the log is not truncated"), "{refused}");
-        LsmStore::open(&sim.env(), &options(&far)).map(drop).expect_err("it is not truncated");
+        fails(
+            LsmStore::open(&sim.env(), &options(&far)),
+            "record 4, for records up to 4 were durable",
+        );
     }
     far.take_nothing(None);
     LsmStore::cut_log(&sim.env(), &options(&far)).expect("it takes objects");
@@ -312,7 +315,7 @@ fn manifests_that_have_no_copy_do_not_fill_a_server() {
             // It is retried before the next attempt.
             far.order(Call::Delete, "manifest-", Mishap::LostRequest);
         }
-        store.checkpoint().expect_err("it is full");
+        fails(store.checkpoint(), "no space");
         assert_eq!(names(&far, "manifest-").len(), if round == 2 { 2 } else { 1 });
         let there = 200 + 100 * round as usize;
         assert_eq!(found(&sim, &far), there);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use lsm::LsmStore;
 use store::{Commit, Durable, Error, Maintain, Read, SliceRun, Snapshot, TreeId};
-use testing::{CrashPolicy, Fault, FaultOn, Op, SimEnv, entries, numbered};
+use testing::{CrashPolicy, Fault, FaultOn, Op, SetAtEnd, SimEnv, entries, numbered};
 
 use crate::util::{TREE, blobs, checked, commit, inspected, open, settle, store};
 
@@ -82,7 +82,7 @@ fn a_run_is_not_deleted_while_the_log_names_it() {
             assert_eq!(blobs(&sim.device).len(), 0, "nothing needs it any more");
         } else {
             // A refused run deletes everything unneeded at once, and nothing else.
-            commit(&store, |batch| batch.put(TREE, &9_u32.to_be_bytes(), b"in the way"));
+            commit(&store, |batch| batch.put(TREE, &9_u32.to_be_bytes(), b"conflicts"));
             let refused = store.ingest(TREE, &mut SliceRun::new(&numbered(0..2000, 100)));
             assert!(matches!(refused, Err(Error::RangeNotEmpty { .. })), "{refused:?}");
             assert_eq!(blobs(&sim.device).len(), 1);
@@ -144,7 +144,7 @@ fn files_of(sim: &SimEnv) -> Vec<String> {
 #[test]
 fn a_run_that_fails_leaves_nothing() {
     let (sim, store) = store(5);
-    commit(&store, |batch| batch.put(TREE, &4500_u32.to_be_bytes(), b"in the way"));
+    commit(&store, |batch| batch.put(TREE, &4500_u32.to_be_bytes(), b"conflicts"));
     checked(&store);
     let before = blobs(&sim.device);
     let refused = store.ingest(TREE, &mut SliceRun::new(&numbered(0..9000, 100)));
@@ -239,13 +239,14 @@ fn runs_are_ingested_beside_everything_else() {
                 seen = count;
             }
         });
+        let end = SetAtEnd(&done);
         for run in 0..RUNS {
             ingest(&store, TREE, &numbered(run * 1000..run * 1000 + 500, 100));
             let clone = TreeId(100 + u64::from(run));
             commit(&store, |batch| batch.clone_tree(TREE, clone));
             ingest(&store, OTHER, &numbered(run * 1000..run * 1000 + 500, 100));
         }
-        done.store(true, Ordering::Relaxed);
+        drop(end);
         writer.join().expect("the writer ends")
     });
     assert_eq!(entries(&*store, TREE).len(), 500 * RUNS as usize);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lsm::{LsmStore, Options};
 use store::{Batch, Commit, Maintain, Pinned, Snapshot, TreeId};
-use testing::sim_env;
+use testing::{SetAtEnd, sim_env};
 
 const TREES: u64 = 150;
 /// Two trees, of which one exists at any time.
@@ -75,6 +75,7 @@ fn a_pin_is_one_state_while_commits_continue() {
                 store.checkpoint().expect("a store in memory");
             }
         });
+        let end = SetAtEnd(&done);
         let mut kept = Vec::new();
         for _ in 0..200 {
             let before = ended.load(Ordering::Relaxed);
@@ -92,7 +93,7 @@ fn a_pin_is_one_state_while_commits_continue() {
                 kept.remove(0);
             }
         }
-        done.store(true, Ordering::Relaxed);
+        drop(end);
         for (pin, was, there) in kept {
             assert_eq!(rounds(&*pin), was);
             assert_eq!(PAIR.map(|id| pin.get(id, KEY).is_ok()), there);

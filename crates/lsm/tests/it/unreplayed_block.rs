@@ -82,7 +82,7 @@ fn lives_with_it(sim: &SimEnv, store: &LsmStore, file: &str, trees: &Trees) -> u
             }
         }
     }
-    assert!(unknown > 0, "nothing is in the way");
+    assert!(unknown > 0, "no value is unknown");
     let files = sim.device.files();
     let mut batch = Batch::new();
     batch.put(TREE, b"more", b"value");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use device::{Blobs, LocalDevice, SystemRandom};
 use objects::{S3Blobs, S3Bucket};
-use testing::SimClock;
+use testing::{SimClock, fails};
 
 use super::server::{self, Mishap, Objects};
 use super::{fresh_prefix, place};
@@ -70,7 +70,7 @@ fn a_connection_serves_one_request_after_the_other() {
         assert!(!blobs.create("a", b"other").unwrap());
         let words = "<Error><Code>NoSuchKey</Code></Error>".to_owned();
         objects.order("GET", Mishap::Answer(404, String::new(), words));
-        blobs.read_at("a", &mut [0; 4], 0).unwrap_err();
+        fails(blobs.read_at("a", &mut [0; 4], 0), "NoSuchKey");
         assert!(blobs.create("b", b"0").unwrap());
         blobs.delete("b").unwrap();
     }

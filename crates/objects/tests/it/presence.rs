@@ -7,7 +7,7 @@ use std::time::Duration;
 use device::sync::Mutex;
 use device::{Blobs, Clock, Device, Result, Timestamp};
 use objects::{Holder, Presence, Verdict};
-use testing::{Call, FarBlobs, Mishap, SimClock};
+use testing::{Call, FarBlobs, Mishap, SimClock, fails};
 
 const VOLUME: [u8; 16] = [1; 16];
 const PERIOD: Duration = Duration::from_secs(2);
@@ -273,7 +273,7 @@ fn an_owner_knows_that_its_sign_is_overdue() {
     slow.clock.advance(PERIOD);
     assert_eq!(presence.overdue(), None);
     slow.far.take_nothing(Some(std::io::ErrorKind::TimedOut));
-    presence.beat().unwrap_err();
+    fails(presence.beat(), "timed out");
     slow.clock.advance(PERIOD);
     assert_eq!(presence.overdue(), Some(PERIOD * 2));
     slow.far.take_nothing(None);

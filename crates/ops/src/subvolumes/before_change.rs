@@ -167,7 +167,7 @@ impl Ops {
         for to in to.chunk_by(|one, other| one.maker == other.maker) {
             match self.copy_for_heirs(ledger, (&*child, slot), Need::Change, to) {
                 Ok(_) => {}
-                // A change that does not take place takes nothing of a share.
+                // The change is refused. What other heirs have by now they keep, in some share.
                 Err(error @ FsError::LimitReached(_)) => return Err(error),
                 // One that is damaged does not keep the others from theirs.
                 Err(_) => {

@@ -15,6 +15,9 @@ pub struct Copied {
     pub record: SubvolumeRecord,
     /// What it inherits.
     pub(super) homes: Vec<Home>,
+    /// The user with whose copies it counts, if it inherits: the maker of the heir that gets it,
+    /// also where another user pays for it. Of a copy that no heir gets, its own maker.
+    pub(super) counts_with: u32,
     /// What it was taken from, and the last epoch in which any of that may be shared.
     pub(super) source: Option<(Arc<Subvol>, u64)>,
     pub(super) ended: u64,

@@ -42,6 +42,10 @@ pub(super) struct Purpose<'a> {
     pub name: &'a [u8],
 }
 
+/// Why something that inherits from too many is not copied.
+const HOMES_DAMAGED: &str = "what is copied inherits from 64 subvolumes, of which something is \
+                             damaged in each; `pando fsck` shows it";
+
 thread_local! {
     static COPIES: Cell<u64> = const { Cell::new(0) };
 }
@@ -97,7 +101,8 @@ pub(super) fn plan(
     let from = &source.record;
     let homes = homes_of(fs, ledger, (&source.subvol, dir), purpose.same_lineage)?;
     if homes.len() > HOMES_MAX {
-        return Err(FsError::LimitReached("too many copies of copies with nested subvolumes"));
+        // Only damage in each of them keeps a copy from having few.
+        return Err(FsError::LimitReached(HOMES_DAMAGED));
     }
     let id = ledger.new_subvolume(fs)?;
     let tree = ledger.new_tree();
@@ -136,7 +141,8 @@ pub(super) fn plan(
         plan.batch().put(VOLUME, &key::subvolume(source.subvol.id.0), &record.encode());
         sources = Some((Arc::clone(&source.subvol), last_clone_epoch));
     }
-    Ok(Copied { id, record, homes, source: sources, ended })
+    let counts_with = record.maker;
+    Ok(Copied { id, record, homes, counts_with, source: sources, ended })
 }
 
 /// The base of a copy. Its clusters are inherited by reference: what differs is found by comparing
@@ -184,7 +190,7 @@ impl Copied {
         if self.record.parent.0 != 0 {
             ledger.moved(self.id, Some(self.record.parent));
         }
-        ledger.inherited(self.id, self.homes.clone(), self.record.maker);
+        ledger.inherited(self.id, self.homes.clone(), self.counts_with);
         fs.admin.begin_epoch_after(self.ended);
     }
 

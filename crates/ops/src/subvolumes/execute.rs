@@ -175,7 +175,7 @@ pub(super) fn execute_step<T>(
         Effect::Copied(copied) => copied.settle_and_count(fs, ledger),
         Effect::Given(copied) => copied.settle(fs, ledger),
         Effect::Doubted(place) => ledger.set_doubted(*place),
-        Effect::HasAll(heir) => ledger.inherited(*heir, Vec::new(), 0),
+        Effect::Inherits(heir, homes) => ledger.inherits_only(*heir, homes.clone()),
         Effect::SubvolumeGone(subvol, maker) => {
             subvol.set_gone();
             ledger.removed(subvol.id.0, *maker);

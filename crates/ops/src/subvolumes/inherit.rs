@@ -27,7 +27,7 @@
 use std::sync::Arc;
 
 use format::entry_record::{EntryRecord, Target};
-use format::inherited_record::{HOMES_MAX, Home};
+use format::inherited_record::{HOMES_MAX, Home, InheritedRecord};
 use format::key;
 use inode::{FsError, SubvolId};
 use vfs::FsResult;
@@ -286,7 +286,17 @@ impl Ops {
         if homes.len() <= HOMES_MAX {
             return Ok(false);
         }
-        self.give_some(ledger, source.subvol.id.0, need).map(|_| true)
+        match self.give_some(ledger, source.subvol.id.0, need) {
+            // It has all that is not damaged, and the rest is in few homes. So damage of something
+            // that is inherited stops no change of anything else.
+            Err(error @ FsError::Io(_))
+                if ledger.homes(self, source.subvol.id.0)?.len() < HOMES_MAX =>
+            {
+                tracing::warn!(%error, subvolume = source.subvol.id.0, "cannot copy all for it");
+                Ok(true)
+            }
+            given => given.map(|_| true),
+        }
     }
 
     /// What an entry of an heir points to.
@@ -376,7 +386,8 @@ impl Ops {
             name: &child.record.name,
         };
         let source = (child, child.record.root);
-        let copied = copy::plan(self, ledger, plan, source, &purpose)?;
+        let mut copied = copy::plan(self, ledger, plan, source, &purpose)?;
+        copied.counts_with = to.maker;
         let id = copied.id;
         plan.effect(Effect::Given(Box::new(copied)));
         match &entry {
@@ -411,7 +422,11 @@ impl Ops {
                         return Ok(looked.max(1) as u64);
                     }
                     Ok(done) => given += usize::from(matches!(done, Nested::Given(_))),
-                    Err(error @ FsError::Io(_)) => to.failed = to.failed.or(Some(error)),
+                    Err(error @ FsError::Io(_)) => {
+                        to.failed = to.failed.or(Some(error));
+                        to.left.push(home.subvolume);
+                        to.left.dedup();
+                    }
                     Err(error) => return Err(error),
                 }
                 to.after = child;
@@ -444,20 +459,46 @@ impl Ops {
                 return Ok(looked as u64);
             }
         }
-        if let Some(error) = to.failed {
-            ledger.reach(heir.id.0, Reached::default());
-            ledger.note_damaged(heir.id.0);
-            return Err(error);
+        self.end_giving(ledger, heir.id.0, (homes, to))
+    }
+
+    /// All that an heir inherits was looked at. From now on it inherits from those homes alone in
+    /// which something damaged could not be copied. So copies of it have few homes, too.
+    fn end_giving(
+        &self,
+        ledger: &mut Ledger,
+        heir: u64,
+        (mut homes, to): (Vec<Home>, Reached),
+    ) -> FsResult<u64> {
+        let before = homes.len();
+        match &to.failed {
+            None => homes.clear(),
+            // An entry of its own could not be read. Who inherits nothing has no such entries.
+            Some(_) if to.left.is_empty() => homes.truncate(1),
+            Some(_) => homes.retain(|home| to.left.contains(&home.subvolume)),
         }
-        execute_with(self, ledger, |_, plan| {
-            plan.removes();
-            let mut record = Member::get(self, heir.id.0)?.record;
-            record.inherits = false;
-            plan.batch().put(VOLUME, &key::subvolume(heir.id.0), &record.encode());
-            plan.batch().delete(VOLUME, &format::inherited_record::inherited(heir.id.0));
-            plan.effect(Effect::HasAll(heir.id.0));
-            Ok(0)
-        })
+        if to.failed.is_some() {
+            ledger.reach(heir, Reached::default());
+            ledger.note_damaged(heir);
+        }
+        if homes.len() < before {
+            execute_with(self, ledger, |_, plan| {
+                plan.removes();
+                let mut record = Member::get(self, heir)?.record;
+                let inherited = format::inherited_record::inherited(heir);
+                if homes.is_empty() {
+                    record.inherits = false;
+                    plan.batch().put(VOLUME, &key::subvolume(heir), &record.encode());
+                    plan.batch().delete(VOLUME, &inherited);
+                } else {
+                    let left = InheritedRecord { homes: homes.clone() };
+                    plan.batch().put(VOLUME, &inherited, &left.encode());
+                }
+                plan.effect(Effect::Inherits(heir, homes));
+                Ok(())
+            })?;
+        }
+        to.failed.map_or(Ok(0), Err)
     }
 
     /// Gives some to one of the heirs of a subvolume that was removed; `None`: it has none. The

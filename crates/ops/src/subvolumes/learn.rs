@@ -63,8 +63,8 @@ fn damaged(what: &str, id: u64, error: &Malformed) -> FsError {
 #[derive(Default)]
 pub(super) struct Learned {
     pub(super) mounts: Mounts,
-    /// Subvolumes that were copied from others.
-    copies: BTreeSet<u64>,
+    /// Subvolumes that were copied from others, with what they were copied from.
+    copies: BTreeMap<u64, u64>,
     /// The maker of each subvolume.
     pub(super) makers: BTreeMap<u64, u32>,
 }
@@ -92,12 +92,12 @@ impl Learned {
             Ok(())
         })?;
         each(fs, &INHERITED_PREFIX, &mut |id, value| {
-            let maker = learned.makers.get(&id).copied().unwrap_or_default();
-            learned.mounts.inherit(id, inherited_of(id, value)?.homes, maker);
+            let user = learned.counts_with(id);
+            learned.mounts.inherit(id, inherited_of(id, value)?.homes, user);
             Ok(())
         })?;
         let Learned { mounts, copies, .. } = &mut learned;
-        mounts.doubt_all(&|id| copies.contains(&id));
+        mounts.doubt_all(&|id| copies.contains_key(&id));
         Ok(learned)
     }
 
@@ -109,8 +109,8 @@ impl Learned {
             if self.mounts.homes.get(&id).is_some_and(|known| *known != homes)
                 || !self.mounts.homes.contains_key(&id) && !homes.is_empty()
             {
-                let maker = self.makers.get(&id).copied().unwrap_or_default();
-                self.mounts.inherit(id, homes, maker);
+                let user = self.counts_with(id);
+                self.mounts.inherit(id, homes, user);
             }
             // The entry may not point to it: nobody noted whether it does.
             if let Some(place) = self.mounts.places.get(&id).copied()
@@ -122,6 +122,33 @@ impl Learned {
         Ok(())
     }
 
+    /// With whose copies a copy counts that inherits: those of the user who made the heir that got
+    /// it, or of its own maker. The maker in its record is who pays for it.
+    fn counts_with(&self, copy: u64) -> u32 {
+        let heirs = std::iter::successors(Some(copy), |at| self.heir_with(*at));
+        // Damaged records may form a circle.
+        let user = heirs.take(self.makers.len() + 1).last();
+        user.and_then(|at| self.makers.get(&at)).copied().unwrap_or_default()
+    }
+
+    /// The heir that got a copy before something changed. What the copy was taken from is mounted
+    /// at the same entry of what the heir was copied from. Where that is gone, or moved since, it
+    /// is not known.
+    fn heir_with(&self, copy: u64) -> Option<u64> {
+        let &(heir, directory, cookie) = self.mounts.places.get(&copy)?;
+        let &(home, ..) = self
+            .mounts
+            .places
+            .get(self.copies.get(&copy)?)
+            .filter(|at| (at.1, at.2) == (directory, cookie))?;
+        let mut at = heir;
+        while at != home {
+            // A copy is made after what it was copied from.
+            at = self.copies.get(&at).copied().filter(|source| *source < at)?;
+        }
+        (heir != home).then_some(heir)
+    }
+
     /// What a record has of a subvolume; `None`: there is none.
     fn set(&mut self, id: u64, record: Option<&SubvolumeRecord>) {
         let Some(record) = record else {
@@ -130,7 +157,7 @@ impl Learned {
             return self.mounts.set(id, None);
         };
         if record.source.0 != 0 {
-            self.copies.insert(id);
+            self.copies.insert(id, record.source.0);
         }
         self.makers.insert(id, record.maker);
         self.mounts.set(id, (record.parent.0 != 0).then_some(record.parent));

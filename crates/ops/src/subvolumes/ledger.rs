@@ -78,6 +78,8 @@ pub(super) struct Reached {
     pub(super) doubted: Slot,
     /// Why one of those could not be copied.
     pub(super) failed: Option<FsError>,
+    /// The homes with something that could not be copied.
+    pub(super) left: Vec<u64>,
 }
 
 impl Admin {
@@ -505,6 +507,13 @@ impl Ledger {
         if let Some(mounts) = &mut self.mounts {
             mounts.doubted.remove(&place);
         }
+    }
+
+    /// Notes what an heir still inherits, after the commit that records it; nothing: it has all.
+    pub(super) fn inherits_only(&mut self, heir: u64, homes: Vec<Home>) {
+        let maker = self.mounts.as_ref().and_then(|mounts| mounts.makers.get(&heir).copied());
+        let maker = if homes.is_empty() { 0 } else { maker.unwrap_or_default() };
+        self.inherited(heir, homes, maker);
     }
 
     /// Notes what a copy inherits, after the commit that records it.

@@ -74,9 +74,17 @@ pub struct Inside {
     pub of_read_only: Option<bool>,
 }
 
+/// Most subvolumes, and directories with some, that are looked at while a caller has the ledger.
+const HELD_MAX: usize = 256;
+
+const CHANGING: FsError = FsError::Busy(
+    "what is mounted below the directory changed each time that it was looked at for quotas; try \
+     again later",
+);
+
 /// How the ledger is read.
 pub enum Access<'a> {
-    /// The caller holds it.
+    /// The caller holds it: others wait, so that no more than `HELD_MAX` are looked at.
     Held(&'a mut Ledger),
     /// It is locked for each look into it: what is found may be of several moments.
     Looks(&'a Admin),
@@ -90,11 +98,17 @@ impl Access<'_> {
             Access::Looks(admin) => look(&mut admin.lock()),
         }
     }
+
+    /// Refuses to look at more than others may wait for.
+    fn check(&self, looked: usize) -> FsResult<()> {
+        let is_too_much = matches!(self, Access::Held(_)) && looked > HELD_MAX;
+        if is_too_much { Err(CHANGING) } else { Ok(()) }
+    }
 }
 
 /// The subvolumes below a directory that are mounted or inherited there. One for which an heir got
 /// a copy may be listed beside the copy. Without a directory: all of the subvolume, also those that
-/// no name reaches.
+/// no name reaches. `Busy`: the caller holds the ledger, and there are too many.
 pub fn inside(
     fs: &Ops,
     mut access: Access<'_>,
@@ -103,10 +117,10 @@ pub fn inside(
     if let Access::Looks(admin) = access {
         admin.learn(fs);
     }
-    let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
+    let (mut found, mut seen) = (Found::default(), BTreeSet::new());
     directly_inside(fs, &mut access, (subvol, dir), None, &mut found)?;
     let mut next = 0;
-    while let Some(Inside { id, of_read_only, .. }) = found.get(next) {
+    while let Some(Inside { id, of_read_only, .. }) = found.all.get(next) {
         let (id, of_read_only) = (*id, *of_read_only);
         next += 1;
         // Circles are damage, and an original may be in what inherits it.
@@ -122,7 +136,14 @@ pub fn inside(
             Err(error) => return Err(error),
         }
     }
-    Ok(found)
+    Ok(found.all)
+}
+
+/// What was found, and how many subvolumes and directories were looked at.
+#[derive(Default)]
+struct Found {
+    all: Vec<Inside>,
+    looked: usize,
 }
 
 /// Adds those that are mounted in a subvolume below a directory, and those inherited there.
@@ -131,7 +152,7 @@ fn directly_inside(
     access: &mut Access<'_>,
     (subvol, dir): (&Subvol, Option<u64>),
     of_read_only: Option<bool>,
-    found: &mut Vec<Inside>,
+    found: &mut Found,
 ) -> FsResult<()> {
     let mut reach = dir.map(|dir| Reach::new(subvol.tree(), dir));
     let homes = access.look(|ledger| ledger.homes(fs, subvol.id.0))?;
@@ -139,6 +160,8 @@ fn directly_inside(
     let homes = homes.iter().map(|home| (home.subvolume, inherits));
     for (home, of_read_only) in std::iter::once((subvol.id.0, of_read_only)).chain(homes) {
         for directory in access.look(|ledger| ledger.mount_points(fs, home))? {
+            found.looked += 1;
+            access.check(found.looked)?;
             let is_below = match &mut reach {
                 Some(reach) => reach.contains(&*fs.store, directory)?,
                 None => true,
@@ -146,7 +169,9 @@ fn directly_inside(
             if is_below {
                 let mounted = access.look(|ledger| ledger.mounted_in(fs, (home, directory)))?;
                 let holder = (subvol.id.0, directory);
-                found.extend(mounted.into_iter().map(|id| Inside { id, holder, of_read_only }));
+                found.looked += mounted.len();
+                access.check(found.looked)?;
+                found.all.extend(mounted.into_iter().map(|id| Inside { id, holder, of_read_only }));
             }
         }
     }

@@ -76,7 +76,8 @@ pub fn rename_across(
         side.subvol.check_changes()?;
     }
     check_ends(fs, policy, caller, &ends, mode)?;
-    let seen = nested_of(fs, &mut fs.admin.lock_to_give(fs), &ends.0)?;
+    // What it inherits is completed with the ledger unlocked after each part.
+    let seen = nested_of(fs, &ends.0, |slot, id| fs.nested_at(&ends.0.subvol, slot, id))?;
     let changed = [&ends.0.subvol, &ends.1.subvol].into_iter().chain(&seen);
     fs.give_before(changed.map(|subvol| &**subvol))?;
     let mut ledger = fs.admin.lock_to_give(fs);
@@ -152,7 +153,7 @@ impl<'a> RenameAcross<'a> {
         for side in &quiet {
             side.check_changes()?;
         }
-        let child = nested_of(fs, ledger, &source)?;
+        let child = nested_of(fs, &source, |slot, _| fs.nested_with(ledger, &source.subvol, slot))?;
         quiet.extend(child.clone());
         Ok(RenameAcross { caller, source, target, quiet, child, mode })
     }
@@ -223,15 +224,16 @@ impl Verb for RenameAcross<'_> {
 }
 
 /// The subvolume that is renamed, the volume's own and no inherited one; `None`: it is something
-/// else that is renamed.
-fn nested_of(fs: &Ops, ledger: &mut Ledger, side: &Side<'_>) -> FsResult<Option<Arc<Subvol>>> {
+/// else that is renamed. `own` returns it for an entry and what that points to.
+fn nested_of(
+    fs: &Ops,
+    side: &Side<'_>,
+    own: impl FnOnce((u64, u64), u64) -> FsResult<u64>,
+) -> FsResult<Option<Arc<Subvol>>> {
     let view = View::new(&*fs.store, side.subvol.tree());
     let Search::Found(found) = side.find(view)? else { return Ok(None) };
-    if !matches!(found.target, Target::Subvolume(_)) {
-        return Ok(None);
-    }
-    let id = fs.nested_with(ledger, &side.subvol, (side.dir, found.cookie))?;
-    fs.subvol(SubvolId(id)).map(Some)
+    let Target::Subvolume(id) = found.target else { return Ok(None) };
+    fs.subvol(SubvolId(own((side.dir, found.cookie), id)?)).map(Some)
 }
 
 /// Both entries. When the two names share a chain of one hash, the removal must leave a mark.

@@ -46,6 +46,7 @@ fn next_step(error: &FsError) -> &'static str {
         | FsError::CrossSubvolume(_)
         | FsError::ReadOnly(_)
         | FsError::LimitReached(_)
+        | FsError::MemoryExceeded(_)
         | FsError::NotSupported(_)
         | FsError::Busy(_)
         // The user did it.

@@ -493,7 +493,7 @@ fn answer_receive<'a>(
             // One that was open is given up first.
             *open = None;
             mounted::refuse(server, caller, call)?;
-            *open = Some(Receive::open(server.fs(), caller, call)?);
+            *open = Some(Receive::open((server.fs(), server.staged()), caller, call)?);
             Ok(Answer::Nothing)
         }
         Call::Receive { bytes } => {
@@ -560,7 +560,8 @@ mod tests {
         assert_eq!(work.silence_max(), Some(SILENT_IMPORT_MAX));
         work.import = None;
         let call = Call::ReceiveOpen { path: b"/copy", name: None, force: false, hold: false };
-        work.receive = Some(Receive::open(&fs, &root, &call).unwrap());
+        work.receive =
+            Some(Receive::open((&fs, &std::sync::Arc::default()), &root, &call).unwrap());
         assert_eq!(work.silence_max(), Some(SILENT_STREAM_MAX));
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn diff(
 
 fn failed(error: FsError, is_short: bool) -> Failure {
     match error {
-        FsError::LimitReached(what) if is_short => stream_terms::short_of_memory(what),
+        FsError::MemoryExceeded(what) if is_short => stream_terms::short_of_memory(what),
         FsError::InvalidArgument(why) => {
             let message = format!("this and the other one are {why}");
             Failure::new(FailureKind::Invalid, message).hint(
@@ -62,8 +62,11 @@ fn failed(error: FsError, is_short: bool) -> Failure {
                  of a directory above; `diff -r` compares any two",
             )
         }
-        FsError::LimitReached(what) => Failure::new(FailureKind::Other, what.to_owned())
+        FsError::MemoryExceeded(what) => Failure::new(FailureKind::Other, what.to_owned())
             .hint("raise --memory, or compare a directory below"),
+        // No memory and no other time changes it.
+        FsError::LimitReached(what) => Failure::new(FailureKind::Other, what.to_owned())
+            .hint("compare directories below, or a mount of both by `diff -r`"),
         FsError::NotPermitted(what) => {
             Failure::new(FailureKind::Invalid, format!("{what} is not a state of a directory"))
                 .hint("name a directory, a clone of it, or DIR@SNAPSHOT")
@@ -129,5 +132,24 @@ fn shown(difference: &fs::Difference) -> Difference {
         new: side(&difference.new),
         fields: difference.fields.iter().collect(),
         is_link: difference.is_link,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a comparison that no memory makes possible ended as one to be repeated.
+    #[test]
+    fn a_fixed_limit_is_no_reason_to_try_again() {
+        for is_short in [false, true] {
+            let memory = failed(FsError::MemoryExceeded("so many directories"), is_short);
+            assert_eq!(memory.kind == FailureKind::Busy, is_short, "{memory:?}");
+            assert!(memory.hint.contains("--memory"), "{memory:?}");
+            let fixed = failed(FsError::LimitReached("paths of one file"), is_short);
+            assert_eq!(fixed.kind, FailureKind::Other, "{fixed:?}");
+            assert_eq!(fixed.message, "paths of one file");
+            assert!(!fixed.hint.contains("memory") && !fixed.hint.contains("again"), "{fixed:?}");
+        }
     }
 }

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use device::SystemClock;
 use fs::{Builder, BulkNode, FileSystem, Follow, FsResult, Volume};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr};
 use wire::{
@@ -130,11 +131,13 @@ impl<'a> Import<'a> {
             let closed = import.is_closed(node, !existed);
             import.descend(BulkNode::of(node), b"", (inherits, closed));
             if let Some(staged) = staged {
-                import.claim = Some(staged.claim(node).ok_or_else(|| {
-                    let message = "another import to this destination is under way";
-                    let hint = "wait until it ends; `pando session list VOLUME` shows it";
-                    Failure::new(FailureKind::Busy, message).at(path).hint(hint)
-                })?);
+                import.claim = Some(
+                    staged.claim_patiently((node, b""), &SystemClock::new()).ok_or_else(|| {
+                        let message = "another import to this destination is under way";
+                        let hint = "wait until it ends; `pando session list VOLUME` shows it";
+                        Failure::new(FailureKind::Busy, message).at(path).hint(hint)
+                    })?,
+                );
                 import.above = Some((
                     fs.resolve(caller, parent, Follow::Yes).map_err(|e| about(e, path))?.node,
                     name.to_vec(),

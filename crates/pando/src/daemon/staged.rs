@@ -3,16 +3,23 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
+use device::Clock;
 use device::sync::Mutex;
 use inode::{NodeId, SubvolId};
 
 use super::shares::Shares;
 
+/// How long an import or a stream waits for one to the same place whose command has ended.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// How often it looks.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
+
 /// What imports, dumps and streams that are under way have staged, and what imports and exports
 /// remember.
 pub(super) struct Staged {
-    directories: Mutex<Vec<NodeId>>,
+    claimed: Mutex<Vec<Destination>>,
     dumps: Mutex<BTreeSet<u64>>,
     holds: Mutex<Vec<StreamHold>>,
     cut: Mutex<Vec<CutStream>>,
@@ -39,16 +46,20 @@ pub(super) struct CutStream {
     pub(super) name: Vec<u8>,
 }
 
-/// A hidden directory that no other import fills; dropping it ends that.
+/// A directory that an import fills, with an empty name; or the directory and the name of what a
+/// stream makes.
+type Destination = (NodeId, Vec<u8>);
+
+/// A place that no other import or stream fills; dropping it ends that.
 pub(super) struct Claim {
     staged: Arc<Staged>,
-    node: NodeId,
+    destination: Destination,
 }
 
 impl Default for Staged {
     fn default() -> Staged {
         Staged {
-            directories: Mutex::default(),
+            claimed: Mutex::default(),
             dumps: Mutex::default(),
             holds: Mutex::default(),
             cut: Mutex::default(),
@@ -59,14 +70,31 @@ impl Default for Staged {
 }
 
 impl Staged {
-    /// Claims a directory; `None`: another import has it.
-    pub(super) fn claim(self: &Arc<Staged>, node: NodeId) -> Option<Claim> {
-        let mut claimed = self.directories.lock();
-        if claimed.contains(&node) {
+    /// Claims a place; `None`: another import or stream has it. One whose command has ended is
+    /// awaited: its connection may not be closed yet here, and the next command is right to begin.
+    pub(super) fn claim_patiently(
+        self: &Arc<Staged>,
+        place: (NodeId, &[u8]),
+        clock: &dyn Clock,
+    ) -> Option<Claim> {
+        let until = clock.monotonic() + ENDS_WITHIN;
+        loop {
+            let claim = self.claim(place);
+            if claim.is_some() || clock.monotonic() >= until {
+                return claim;
+            }
+            clock.sleep(ASK_AGAIN);
+        }
+    }
+
+    fn claim(self: &Arc<Staged>, (node, name): (NodeId, &[u8])) -> Option<Claim> {
+        let mut claimed = self.claimed.lock();
+        let place = (node, name.to_vec());
+        if claimed.contains(&place) {
             return None;
         }
-        claimed.push(node);
-        Some(Claim { staged: Arc::clone(self), node })
+        claimed.push(place.clone());
+        Some(Claim { staged: Arc::clone(self), destination: place })
     }
 
     /// The numbers in the names of the snapshots of dumps that are under way.
@@ -97,6 +125,45 @@ impl Staged {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.staged.directories.lock().retain(|node| *node != self.node);
+        self.staged.claimed.lock().retain(|place| *place != self.destination);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use device::Timestamp;
+    use testing::SimClock;
+
+    use super::*;
+
+    /// A clock on which the import before ends while the next one sleeps.
+    #[derive(Default)]
+    struct EndsMeanwhile(SimClock, Mutex<Option<Claim>>);
+
+    impl Clock for EndsMeanwhile {
+        fn now(&self) -> Timestamp {
+            self.0.now()
+        }
+
+        fn monotonic(&self) -> Duration {
+            self.0.monotonic()
+        }
+
+        fn sleep(&self, duration: Duration) {
+            drop(self.1.lock().take());
+            self.0.sleep(duration);
+        }
+    }
+
+    /// Regression: an import that followed one that had failed was refused, because the connection
+    /// of that one was not closed yet. A stream used the stage of the one before.
+    #[test]
+    fn an_import_that_is_ending_is_awaited() {
+        let (staged, clock) = (Arc::new(Staged::default()), EndsMeanwhile::default());
+        let place = (NodeId::ROOT, &b"d"[..]);
+        let first = staged.claim_patiently(place, &clock).expect("nobody has it");
+        assert!(staged.claim_patiently(place, &clock).is_none(), "it has not ended");
+        *clock.1.lock() = Some(first);
+        assert!(staged.claim_patiently(place, &clock).is_some(), "it has ended");
     }
 }

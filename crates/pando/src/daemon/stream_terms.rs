@@ -27,7 +27,7 @@ pub(super) fn failed_within(error: Error, path: &[u8], given: Granted) -> Failur
 
 /// The failure of a request that was given less memory than it would have alone.
 pub(super) fn short_of_memory(what: &str) -> Failure {
-    let message = format!("{what}; other requests of this user have the rest of its memory");
+    let message = format!("{what}; other requests have the rest of the memory");
     Failure::new(FailureKind::Busy, message).hint(
         "try again when one of them has ended, give them less by --memory, or state by --memory \
          what this one needs: it then waits for it",

@@ -3,8 +3,10 @@
 
 use std::cell::Cell;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use device::SystemClock;
 use fs::{FileSystem, Follow, FsResult, Volume};
 use inode::{Caller, Enforce, FsError, NodeId};
 use transfer::{ReceiveOptions, Receiver, SendOptions, Suspended, Token};
@@ -16,7 +18,7 @@ use super::held::{Held, split};
 use super::load::Granted;
 use super::sent::Holds;
 use super::server::Server;
-use super::staged::Staged;
+use super::staged::{Claim, Staged};
 use super::stream_terms::{bounded, failed, failed_within};
 use super::watch;
 
@@ -114,11 +116,17 @@ pub(super) struct Receive<'a> {
     fs: &'a Volume,
     /// The directory of the destination.
     _parent: Held<'a>,
+    /// No other stream arrives there. The receiver ends before it.
+    _claim: Claim,
 }
 
 impl<'a> Receive<'a> {
     /// Begins to receive.
-    pub(super) fn open(fs: &'a Volume, caller: &Caller, call: &Call<'_>) -> Answered<Receive<'a>> {
+    pub(super) fn open(
+        (fs, staged): (&'a Volume, &Arc<Staged>),
+        caller: &Caller,
+        call: &Call<'_>,
+    ) -> Answered<Receive<'a>> {
         let Call::ReceiveOpen { path, name, force, hold } = *call else {
             return Err(Failure::new(FailureKind::Protocol, "an unexpected request"));
         };
@@ -130,9 +138,15 @@ impl<'a> Receive<'a> {
         let parent = Held::resolve(fs, caller, above, Follow::Yes)?;
         let options = ReceiveOptions { name: name.map(<[u8]>::to_vec), force, no_hold: !hold };
         let destination = (parent.entry.node, last);
+        let claim = staged.claim_patiently(destination, &SystemClock::new()).ok_or_else(|| {
+            let message = "another stream to this destination is under way";
+            let hint = "wait until it ends; `pando session list VOLUME` shows it";
+            Failure::new(FailureKind::Busy, message).at(path).hint(hint)
+        })?;
         let caller = Caller { enforce: Enforce::Here, ..caller.clone() };
         let receiver = Receiver::new(fs, &caller, destination, options);
-        Ok(Receive { receiver: Some(receiver), path: path.to_vec(), fs, _parent: parent })
+        let path = path.to_vec();
+        Ok(Receive { receiver: Some(receiver), path, fs, _parent: parent, _claim: claim })
     }
 
     /// Applies the next bytes.

@@ -91,6 +91,7 @@ mod tests {
         memory.release(0);
         memory.release(6);
         memory.take(6).unwrap();
-        memory.take(0).unwrap_err();
+        let message = memory.take(0).unwrap_err().message;
+        assert!(message.contains("138 bytes"), "{message}");
     }
 }

@@ -13,7 +13,7 @@ use flate2::write::GzEncoder;
 use crate::import_tar::{archive, file, import, imported, text};
 use crate::world::{World, answer, signal, wait_until};
 
-on_each_engine!(a_damaged_file_is_named_and_the_rest_is_exported);
+on_one_engine!("lsm": a_damaged_file_is_named_and_the_rest_is_exported);
 
 /// A command with the directories of hosts of a world.
 fn command(world: &World, words: &[&str]) -> Command {
@@ -135,12 +135,21 @@ fn a_load_that_is_ended_leaves_nothing() {
     }
     world.ok(&["import", source.to_str().unwrap(), &world.at("/d")]);
     let dump = world.ok(&["dump", &world.at("/d")]);
+    let path = world.path().join("dump");
+    fs::write(&path, &dump).unwrap();
     let other = World::on("lsm");
     let to = other.at("/d");
     for by in [Signal::KILL, Signal::INT] {
         let child = half_done(&["load", &to], dump.as_bytes(), || {
             other.run(&["ls", "-a", &other.at("/")]).out.contains(".pando-receive")
         });
+        // A second one at the same time would use its stage.
+        let mut second = World::command(&["load", &to]);
+        let second = answer(
+            &second.stdin(fs::File::options().read(true).open(&path).unwrap()).output().unwrap(),
+        );
+        assert!(second.code == 6 && second.err.contains("under way"), "{second:?}");
+        // The next one begins at once, though the daemon may not have noticed the end of this.
         signal(i32::try_from(child.id()).unwrap(), by);
         let mut child = child;
         drop(child.stdin.take());

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::full_disk::SmallDisk;
 use crate::world::{World, signal, wait_until};
 
-/// A trace of a generated mix, of some hundreds of KiB, with a world for it.
+/// A trace of a generated mix, of 9 bytes for each operation, with a world for it.
 fn generated(operations: &str) -> (World, String) {
     let world = World::without_volume();
     let trace = world.path().join("made.trace").to_str().unwrap().to_owned();
@@ -26,7 +26,7 @@ fn names(directory: &Path) -> Vec<String> {
 
 #[test]
 fn a_trace_that_does_not_fit_is_not_there() {
-    let (world, trace) = generated("60000");
+    let (world, trace) = generated("20000");
     let Some(disk) = SmallDisk::of(1) else { return };
     let lines = world.path().join("lines.jsonl").to_str().unwrap().to_owned();
     world.ok(&["trace", "convert", &trace, &lines]);
@@ -37,7 +37,7 @@ fn a_trace_that_does_not_fit_is_not_there() {
         &["convert", &trace, to][..],
         &["convert", &lines, to],
         &["anonymise", &trace, to],
-        &["generate", "--mix", "hp", "--operations", "60000", to],
+        &["generate", "--mix", "hp", "--operations", "20000", to],
     ] {
         let printed = world.fails(7, &[&["trace"], words].concat());
         // The output is named, and not the trace that was read.

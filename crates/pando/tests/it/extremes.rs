@@ -8,14 +8,14 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::world::{Answer, PANDO, World, answer, signal, wait_until};
+use crate::world::{Answer, PANDO, World, answer, engines, signal, wait_until};
 
 /// The length of the longest file.
 const LONGEST: u64 = i64::MAX as u64;
 
 #[test]
 fn files_of_the_greatest_length_are_imported_together() {
-    for engine in ["btree", "lsm"] {
+    for engine in engines("lsm") {
         let world = World::on(engine);
         let list = world.path().join("list");
         let line =

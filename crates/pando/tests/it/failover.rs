@@ -15,6 +15,7 @@ use device::{Clock, SystemClock, Thread};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use serde_json::Value;
+use testing::SetAtEnd;
 
 use crate::far::lock_of_process;
 use crate::two_servers::{Cluster, may_run};
@@ -170,15 +171,6 @@ struct Work {
     rounds: u64,
 }
 
-/// Ends the writers.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
-
 impl Work {
     fn begin(cluster: &mut Cluster) -> Work {
         let mounts = [cluster.mount("one"), cluster.mount("two")];
@@ -223,7 +215,7 @@ impl Work {
             let one = scope.spawn(move || write(one, 0));
             let two = scope.spawn(move || write(two, 1));
             // Also if what happens fails.
-            let end = Stop(stop);
+            let end = SetAtEnd(stop);
             let result = happens();
             let then = [0, 1].map(|number| steps[number].load(Ordering::SeqCst));
             for number in [0, 1] {

@@ -89,15 +89,20 @@ pub(crate) fn lock_of_process(file: &fs::File) -> Result<(), rustix::io::Errno> 
     rustix::fs::fcntl_lock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
 }
 
+/// A volume that is served, with two mounts.
+pub(crate) fn served_twice(world: &World) -> (Served, Mounted, Mounted) {
+    let served = Served::start(world, &[]);
+    let [one, two] = ["one", "two"].map(|name| Mounted::new(world, &served.url, name));
+    (served, one, two)
+}
+
 #[test]
 fn two_mounts_see_the_changes_of_each_other() {
     if !may_mount() {
         return;
     }
     let world = World::new();
-    let served = Served::start(&world, &[]);
-    let one = Mounted::new(&world, &served.url, "one");
-    let two = Mounted::new(&world, &served.url, "two");
+    let (_served, one, two) = served_twice(&world);
     fs::write(one.path("a"), "first").unwrap();
     assert_eq!(fs::read(two.path("a")).unwrap(), b"first");
     // The same length, and pages that the kernel has.
@@ -137,9 +142,7 @@ fn appends_locks_and_open_files_hold_across_mounts() {
         return;
     }
     let world = World::on("lsm");
-    let served = Served::start(&world, &[]);
-    let one = Mounted::new(&world, &served.url, "one");
-    let two = Mounted::new(&world, &served.url, "two");
+    let (_served, one, two) = served_twice(&world);
     let append = |mount: &Mounted, letter: u8| {
         let path = mount.path("log");
         move || {

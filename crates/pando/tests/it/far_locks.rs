@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use device::sync::{Receiver, channel};
 
-use crate::far::{Mounted, Served, may_mount};
+use crate::far::{may_mount, served_twice};
 use crate::world::{PATIENCE, World};
 
 /// Opens files and locks ranges of them, as each line of its input requests. It prints how that
@@ -96,9 +96,7 @@ fn ranges_that_processes_lock_hold_across_mounts() {
         return;
     }
     let world = World::new();
-    let served = Served::start(&world, &[]);
-    let one = Mounted::new(&world, &served.url, "one");
-    let two = Mounted::new(&world, &served.url, "two");
+    let (_served, one, two) = served_twice(&world);
     std::fs::write(one.path("f"), "x").unwrap();
     let mut first = Locker::of(&one.path("f"));
     let mut beside = Locker::of(&one.path("f"));
@@ -160,9 +158,7 @@ fn locks_of_open_file_descriptions_hold_across_mounts() {
         return;
     }
     let world = World::on("lsm");
-    let served = Served::start(&world, &[]);
-    let one = Mounted::new(&world, &served.url, "one");
-    let two = Mounted::new(&world, &served.url, "two");
+    let (_served, one, two) = served_twice(&world);
     std::fs::write(one.path("f"), "x").unwrap();
     let mut first = Locker::of(&one.path("f"));
     let mut other = Locker::of(&two.path("f"));

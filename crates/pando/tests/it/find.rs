@@ -344,13 +344,14 @@ fn random_expressions_find_what_gnu_find_finds() {
     // A listing updates access times; the second one does not.
     found(&theirs, &["-lname".into(), "*".into()], &root, 0);
     let mut some = 0;
-    for _ in 0..150 {
+    let rounds = testing::run::rounds(80, 150);
+    for _ in 0..rounds {
         let mut words = expression(&root, &all, false, &mut random, 0);
         words.insert(0, "(".into());
         words.extend([")".into(), "-print0".into()]);
         some += u32::from(compare(&theirs, &ours, &words, &root, seed));
     }
-    println!("{some} of 150 expressions found something");
+    println!("{some} of {rounds} expressions found something");
     for format in FORMATS {
         compare(&theirs, &ours, &["-printf".into(), format.into()], &root, seed);
     }

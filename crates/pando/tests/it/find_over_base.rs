@@ -15,7 +15,7 @@ use crate::find::{compare, expression, found, name, tree};
 use crate::find_words::{TAG, tag};
 use crate::other_users::Nobody;
 use crate::totals_over_base;
-use crate::world::{NOBODY, PANDO, World, is_root, wait_until};
+use crate::world::{NOBODY, PANDO, World, engines, is_root, wait_until};
 
 /// Changes on top of a base before each comparison.
 const CHANGES: usize = 30;
@@ -379,7 +379,7 @@ fn searches_over_a_changed_base_agree_with_gnu_find() {
     if !is_root() {
         return;
     }
-    for engine in ["btree", "lsm"] {
+    for engine in engines("lsm") {
         check(engine, testing::run::seed());
     }
 }

@@ -13,10 +13,10 @@ on_each_engine!(
     a_damaged_file_is_named_with_its_path_in_every_subvolume_that_has_it,
     a_damaged_header_of_the_log_is_repaired_and_costs_nothing,
     what_a_damaged_log_costs_is_printed_before_and_after,
-    a_file_beside_the_log_is_reported_and_nothing_else,
-    the_number_of_findings_that_are_not_shown_is_printed,
     a_volume_in_use_has_no_garbage_and_loses_nothing_to_a_collection,
 );
+on_one_engine!("lsm": a_file_beside_the_log_is_reported_and_nothing_else);
+on_one_engine!("btree": the_number_of_findings_that_are_not_shown_is_printed);
 
 /// A volume with some files and a clone, which a daemon has open.
 fn filled(engine: &str) -> World {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use crate::import_tar::{Header, archive, file, import, imported, text};
-use crate::world::{World, answer, signal, wait_until};
+use crate::world::{World, answer, engines, signal, wait_until};
 
 fn mode(world: &World, path: &str) -> String {
     let stat = world.json(&["stat", &world.at(path)]).remove(0);
@@ -27,7 +27,7 @@ fn set_mode(path: &Path, mode: u32) {
 /// Regression: a newer file that did not fit removed the older one.
 #[test]
 fn a_file_stays_when_the_newer_one_does_not_fit() {
-    for engine in ["btree", "lsm"] {
+    for engine in engines("lsm") {
         let world = World::on(engine);
         let source = world.source();
         fs::write(source.join("f"), "old").unwrap();

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::bad_stores::server::{self, Mishap, Objects};
 use crate::export::new_file;
 use crate::full_disk::SmallDisk;
-use crate::world::{Answer, World, answer, wait_until};
+use crate::world::{Answer, World, answer, engines, wait_until};
 
 /// A volume on this disk, and a bucket beside it.
 struct Import {
@@ -87,7 +87,7 @@ fn noise(seed: u64, bytes: usize) -> Vec<u8> {
 
 #[test]
 fn objects_become_files_by_their_keys() {
-    for engine in ["btree", "lsm"] {
+    for engine in engines("btree") {
         let import = Import::on(engine);
         let long = noise(1, 9_000_000);
         let deep = format!("p/{}", "d/".repeat(60));
@@ -226,7 +226,7 @@ fn a_store_that_fails_leaves_what_continues() {
 /// A disk that is full meanwhile: what is there is whole, and the same command completes the rest.
 #[test]
 fn a_full_disk_ends_an_import_which_continues_with_space() {
-    for engine in ["btree", "lsm"] {
+    for engine in engines("lsm") {
         let Some(disk) = SmallDisk::of(32) else { return };
         let import = Import::below(disk.path(), engine);
         for number in 0..48_u64 {

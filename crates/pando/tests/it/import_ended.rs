@@ -14,11 +14,11 @@ use crate::full_disk::{SmallDisk, noise};
 use crate::import::{assert_same, sample};
 use crate::world::{World, signal, wait_until};
 
-on_each_engine!(
-    a_killed_import_into_what_exists_completes_its_directories,
-    a_killed_import_of_a_directory_continues,
+on_one_engine!(
+    "lsm": a_killed_import_into_what_exists_completes_its_directories,
     a_full_disk_shows_no_part_and_the_same_command_completes,
 );
+on_one_engine!("btree": a_killed_import_of_a_directory_continues);
 
 fn packed(source: &Path, to: &Path) {
     let mut command = Command::new("tar");

@@ -522,20 +522,22 @@ impl Follower {
 fn long_names_targets_and_many_directories_are_sent_in_parts() {
     let world = World::without_volume();
     let source = world.path().join("source");
+    // Names and targets of several messages each.
+    let many = testing::run::rounds(2500, 5000) as usize;
     let name = |number: usize| format!("{number:0>240}");
     fs::create_dir_all(source.join("wide")).unwrap();
     fs::create_dir_all(source.join("links")).unwrap();
-    for number in 0..5000 {
+    for number in 0..many {
         fs::write(source.join("wide").join(name(number)), b"").unwrap();
         fs::create_dir_all(source.join("directories").join(name(number))).unwrap();
     }
-    for number in 0..1000 {
+    for number in 0..many / 5 {
         symlink("t".repeat(2000), source.join("links").join(name(number))).unwrap();
     }
     let mut follower = Follower::new(&world, &source, "--watch=inotify");
     assert!(index(&world) == truth(&source));
     // One update that names all of them.
-    for number in 0..5000 {
+    for number in 0..many {
         let below = source.join("directories").join(name(number));
         fs::set_permissions(below, PermissionsExt::from_mode(0o700)).unwrap();
     }

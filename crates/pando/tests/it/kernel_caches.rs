@@ -286,7 +286,8 @@ fn a_rollback_does_not_wait_until_the_kernel_drops_what_it_cached() {
     let waited_for = cpu_of(&world, notify) - before.0;
     fs::write(places[0].join("new"), "y").unwrap();
     assert_eq!(names(&places[0]).len(), 101, "the new tree is shown");
+    // Of an idle machine far more than twenty times; beside others, all that is short takes longer.
     wait_until("the kernel drops the old tree, in work of its own", || {
-        cpu_of(&world, late) - before.1 > 20 * waited_for
+        cpu_of(&world, late) - before.1 > 4 * waited_for
     });
 }

@@ -1,10 +1,11 @@
 //! The mount is killed at random moments, repeatedly, under a mixed load; a verifier checks what
 //! is left. `PANDO_KILL_ROUNDS` sets the number of rounds.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use device::{Clock, SystemClock};
+use testing::SetAtEnd;
 
 use crate::load::{self, Ledger};
 use crate::world::{OBJECTS, World};
@@ -48,9 +49,10 @@ fn kill_the_mount_under_load_and_lose_nothing(engine: &str) {
                     scope.spawn(move || load::work(world, &name, seed, stop))
                 })
                 .collect();
+            let end = SetAtEnd(stop);
             clock.sleep(Duration::from_millis(random.u64(50..900)));
             world.kill_daemon();
-            stop.store(true, Ordering::Relaxed);
+            drop(end);
             threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
         });
         if engine == OBJECTS {

@@ -19,6 +19,21 @@ macro_rules! on_each_engine {
     };
 }
 
+/// Tests whose claim is of what is above the engines: one for each named function. It runs on the
+/// named engine, and with `PANDO_SLOW` (`make soak-mounts`) on both.
+macro_rules! on_one_engine {
+    ($engine:literal: $($test:ident),+ $(,)?) => {
+        $(mod $test {
+            #[test]
+            fn above_the_engines() {
+                for engine in crate::world::engines($engine) {
+                    super::$test(engine);
+                }
+            }
+        })+
+    };
+}
+
 mod admission;
 mod bad_input;
 mod bad_stores;
@@ -68,6 +83,7 @@ mod index_progress;
 mod kernel_caches;
 mod kill;
 mod kill_queries;
+mod limits;
 mod link_edge;
 mod links;
 mod load;

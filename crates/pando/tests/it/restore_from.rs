@@ -7,11 +7,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use crate::export::opened;
 use crate::import::{assert_same, sample};
 use crate::other_users::Nobody;
-use crate::world::{NOBODY, World, is_root};
+use crate::world::{NOBODY, World, engines, is_root};
 
 #[test]
 fn files_and_directories_are_restored_from_snapshots() {
-    for engine in ["btree", "lsm"] {
+    for engine in engines("btree") {
         let world = World::on(engine);
         let source = world.source();
         sample(&source);

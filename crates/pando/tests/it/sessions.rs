@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use client::{Connection, Opened};
 use device::{Clock, SystemClock};
+use testing::SetAtEnd;
 use wire::{Answer, Body, Call, FailureKind, Item, Items};
 
 use crate::other_users::Nobody;
@@ -153,7 +154,7 @@ fn an_idle_import_session_holds_no_volume() {
                 SystemClock::new().sleep(Duration::from_millis(200));
             }
         });
-        let _end = End(&ended);
+        let _end = SetAtEnd(&ended);
         let clock = SystemClock::new();
         let unmounted = world.run(&["umount", world.mnt()]);
         let took = clock.monotonic();
@@ -171,15 +172,6 @@ fn an_idle_import_session_holds_no_volume() {
         }
     });
     world.umount();
-}
-
-/// Ends the other threads when a test ends.
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Keeps creating files, so that it is active.
@@ -207,7 +199,7 @@ fn root_ends_any_session_while_the_volume_is_in_use() {
     let ended = AtomicBool::new(false);
     let last_words = device::scope(|scope| {
         let at_work = scope.spawn(|| continues(import, &ended));
-        let _end = End(&ended);
+        let _end = SetAtEnd(&ended);
         let unmounted = world.run(&["umount", world.mnt()]);
         assert_eq!(unmounted.code, 6, "{}", unmounted.err);
         let printed = unmounted.err;

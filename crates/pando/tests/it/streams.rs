@@ -122,7 +122,7 @@ fn a_directory_moves_between_volumes(engine: &str) {
     other.ok(&["fsck", other.vol()]);
 }
 
-on_each_engine!(a_directory_moves_between_volumes);
+on_one_engine!("lsm": a_directory_moves_between_volumes);
 
 #[test]
 fn a_stream_that_is_cut_or_interrupted_continues() {

@@ -12,31 +12,44 @@ use wire::{
 };
 
 use crate::messages::MISSING;
-use crate::world::{IDLE_SECONDS, PANDO, World};
+use crate::typed_paths::RESULTS;
+use crate::world::{IDLE_SECONDS, PANDO, World, is_root};
 
 /// Clears a terminal.
 const CLEARS: &str = "\x1b[2J";
 
 /// What a command shows on a terminal, on which its standard error is, too.
 fn shown(arguments: &[&str]) -> String {
+    shown_with_code(arguments, "").0
+}
+
+/// What a command shows on a terminal, and its code. The shell takes `redirected` as it is.
+fn shown_with_code(arguments: &[&str], redirected: &str) -> (String, Option<i32>) {
     let words: Vec<_> = arguments.iter().map(|word| format!("'{word}'")).collect();
+    let command = format!("{PANDO} {} {redirected}", words.join(" "));
     let output = Command::new("script")
-        .args(["--quiet", "--command", &format!("{PANDO} {}", words.join(" ")), "/dev/null"])
+        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
         .env("PANDO_IDLE_SECONDS", IDLE_SECONDS)
         .env("TERM", "xterm")
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code())
+}
+
+/// What a terminal gets, without what erases the line of progress.
+fn without_progress(shown: &str) -> String {
+    shown.replace("\x1b[K", "").replace("\x1b[2K", "")
+}
+
+fn controls(shown: &str) -> bool {
+    shown.contains(['\x1b', '\u{9b}'])
 }
 
 /// Runs a command that must show the harmless part of [`CLEARS`].
 fn assert_harmless(arguments: &[&str]) {
-    let shown = shown(arguments);
-    // The line of progress is erased.
-    let lines = shown.replace("\x1b[K", "").replace("\x1b[2K", "");
-    assert!(lines.contains("[2J"), "{arguments:?}: {shown:?}");
-    assert!(!lines.contains(['\x1b', '\u{9b}']), "{arguments:?}: {shown:?}");
+    let lines = without_progress(&shown(arguments));
+    assert!(lines.contains("[2J") && !controls(&lines), "{arguments:?}: {lines:?}");
 }
 
 #[test]
@@ -97,7 +110,7 @@ fn names_in_findings_and_comparisons_do_not_control_a_terminal() {
     ] {
         assert_harmless(arguments);
     }
-    if crate::world::is_root() {
+    if is_root() {
         world.ok(&["quota", "set", &below, "--files", "9"]);
         assert_harmless(&["quota", "list", world.vol()]);
         assert_harmless(&["quota", "get", &below]);
@@ -149,6 +162,71 @@ fn every_verb_names_what_is_missing_harmlessly() {
         };
         let words: Vec<String> = verb.split(' ').map(word).collect();
         assert_harmless(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
+/// A word of [`RESULTS`] with [`CLEARS`] in each name that a user chose.
+fn hostile(word: &str, world: &World) -> String {
+    let outside = |name: &str| world.path().join(name).to_str().unwrap().to_owned();
+    let path = word.strip_prefix('D').filter(|rest| !rest.starts_with(char::is_alphabetic));
+    match (word, path) {
+        ("R", _) => world.at("/"),
+        ("S", _) => outside("source"),
+        ("O", _) => outside(&format!("out{CLEARS}")),
+        ("one" | "two" | "three" | "h", _) => format!("{word}{CLEARS}"),
+        (_, None) => word.to_owned(),
+        (_, Some(rest)) => {
+            let part = |letter: char| match letter {
+                '/' | '@' => format!("{CLEARS}{letter}"),
+                _ => letter.to_string(),
+            };
+            let rest: String = rest.chars().map(part).collect();
+            // `.snapshots` is no name that a user chose.
+            let path = world.at(&format!("/d{rest}{CLEARS}"));
+            path.replace(&format!(".snapshots{CLEARS}"), ".snapshots")
+        }
+    }
+}
+
+/// The result of every verb that takes a path, by the list that has all of them, in text and with
+/// `--json`. It names what the verb's words name.
+#[test]
+fn every_result_names_what_it_is_about_harmlessly() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let source = world.source();
+    std::fs::create_dir(source.join(format!("deep{CLEARS}"))).unwrap();
+    std::fs::write(source.join(format!("deep{CLEARS}/f")), "two").unwrap();
+    std::fs::write(source.join(format!("a.txt{CLEARS}")), "one").unwrap();
+    for json in [false, true] {
+        let data = hostile("D", &world);
+        world.ok(&["import", "-q", source.to_str().unwrap(), &data]);
+        for (form, in_text, in_json) in RESULTS {
+            let mut arguments: Vec<String> =
+                form.split(' ').map(|word| hostile(word, &world)).collect();
+            arguments.extend(json.then(|| "--json".to_owned()));
+            let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let file = |name: &str| world.path().join(name).to_str().unwrap().to_owned();
+            // A stream is for no terminal, and is read from none.
+            let redirected = match *form {
+                "send D@one" => format!(">{}", file("send")),
+                "dump D/deep" => format!(">{}", file("dump")),
+                "receive D/received" => format!("<{}", file("send")),
+                "load D/loaded" => format!("<{}", file("dump")),
+                _ => String::new(),
+            };
+            let (shown, code) = shown_with_code(&words, &redirected);
+            assert_eq!(code, Some(0), "{form}: {shown:?}");
+            let lines = without_progress(&shown);
+            assert!(!controls(&lines), "{form}: {lines:?}");
+            let named = if json { *in_json } else { *in_text };
+            let names_one = named.iter().any(|name| name.starts_with('D'));
+            assert!(!names_one || lines.contains("[2J"), "{form}: {lines:?}");
+        }
+        world.ok(&["rmr", &data]);
+        std::fs::remove_dir_all(world.path().join(format!("out{CLEARS}"))).unwrap();
     }
 }
 

@@ -1,27 +1,23 @@
 //! A volume in a temporary directory, a mount point beside it, and the binary to use with them.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::LazyLock;
 use std::time::Duration;
 
-use device::sync::Mutex;
 use device::{Clock, SystemClock};
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::limits::{self, LONGEST, Limited};
 
 /// The binary under test.
 pub(crate) const PANDO: &str = env!("CARGO_BIN_EXE_pando");
 
 /// What [`World::on`] takes for a volume in an object store, instead of an engine.
 pub(crate) const OBJECTS: &str = "objects";
-
-/// Longest run time of a command, on a slow and busy machine.
-const LONGEST: Duration = Duration::from_secs(900);
 
 /// How long a daemon stays without a request, in seconds. A test that asks for its process ID must
 /// not pause for this long between two commands. The daemon is ended with its world.
@@ -41,6 +37,8 @@ pub(crate) struct World {
     /// Its URL, if it is in an object store.
     pub(crate) url: Option<String>,
     pub(crate) mount_point: PathBuf,
+    /// Kills its processes if its test never ends.
+    _limited: Limited,
 }
 
 /// The result of a command.
@@ -49,6 +47,11 @@ pub(crate) struct Answer {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
+}
+
+/// The engines of a test whose claim is of what is above them: one, or with `PANDO_SLOW` both.
+pub(crate) fn engines(one: &'static str) -> Vec<&'static str> {
+    if testing::run::slow() { vec!["btree", "lsm"] } else { vec![one] }
 }
 
 impl World {
@@ -117,7 +120,8 @@ impl World {
         let volume = directory.path().join("volume");
         let mount_point = directory.path().join("mnt");
         std::fs::create_dir(&mount_point).unwrap();
-        World { directory, volume, url: None, mount_point }
+        let limited = Limited::world(directory.path());
+        World { directory, volume, url: None, mount_point, _limited: limited }
     }
 
     /// The directory that everything is in.
@@ -167,7 +171,7 @@ impl World {
         // Ctrl-C on a terminal ends the tests, which then end what they started.
         command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().unwrap();
-        let limited = Limited::begin(child.id().cast_signed());
+        let limited = Limited::command(child.id().cast_signed());
         let output = child.wait_with_output().unwrap();
         assert!(!limited.end(), "not within {LONGEST:?}");
         answer(&output)
@@ -296,42 +300,9 @@ impl Drop for World {
                 clock.sleep(Duration::from_millis(5));
             }
         }
-    }
-}
-
-/// A command that is killed if it runs too long. (A process more for each of them, as `timeout` is,
-/// would cost a tenth of what they cost.)
-struct Limited(i32);
-
-/// Commands that run, by process, with their ends by the clock of the thread that kills them; and
-/// whether it has killed them.
-static LIMITED: Mutex<BTreeMap<i32, (Duration, bool)>> = Mutex::new(BTreeMap::new());
-
-impl Limited {
-    fn begin(pid: i32) -> Limited {
-        static CLOCK: LazyLock<SystemClock> = LazyLock::new(|| {
-            drop(device::spawn("limits", || {
-                loop {
-                    CLOCK.sleep(Duration::from_secs(5));
-                    let now = CLOCK.monotonic();
-                    for (pid, (until, is_killed)) in LIMITED.lock().iter_mut() {
-                        if now > *until && !*is_killed {
-                            signal(*pid, rustix::process::Signal::KILL);
-                            *is_killed = true;
-                        }
-                    }
-                }
-            }));
-            SystemClock::new()
-        });
-        let until = CLOCK.monotonic().saturating_add(LONGEST);
-        LIMITED.lock().insert(pid, (until, false));
-        Limited(pid)
-    }
-
-    /// Whether it was killed.
-    fn end(self) -> bool {
-        LIMITED.lock().remove(&self.0).is_some_and(|(_, is_killed)| is_killed)
+        // What a test left, such as the daemon of another host: it would wait for a store that is
+        // gone as long as it lives.
+        limits::kill_all_of(self.path(), |_| ());
     }
 }
 

@@ -31,8 +31,9 @@ use super::mirror;
 use super::place::{self, Climb};
 use super::state::{Destination, Version};
 use crate::Governed;
+use crate::charging::Charging;
 use crate::policies::Purpose;
-use crate::quota::{Charging, domain_of};
+use crate::quota::domain_of;
 
 /// Where a removed object goes.
 #[derive(Clone, Copy)]

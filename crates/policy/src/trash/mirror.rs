@@ -25,8 +25,9 @@ use volume::view::{NameBuf, View};
 use super::NAME;
 use super::hour::Batch;
 use crate::Governed;
+use crate::charging::Charging;
 use crate::policies::Purpose;
-use crate::quota::{Charging, domain_of};
+use crate::quota::domain_of;
 
 /// What there is of a way in a batch.
 pub(super) enum Way {

@@ -57,7 +57,8 @@ impl Governed {
             return Ok(Purged::Empty);
         }
         let Some((hour, home)) = oldest(self)? else { return Ok(Purged::Empty) };
-        Ok(if purge_all(self, &home, &hour)? == 0 { Purged::Nothing } else { Purged::Hour })
+        let gone = self.purge_for_space(&home, &hour)?;
+        Ok(if gone == 0 { Purged::Nothing } else { Purged::Hour })
     }
 
     /// One step of background work: removes a batch that is old enough, or the oldest if the disk
@@ -95,10 +96,24 @@ impl Governed {
         let full = self.env.objects.is_none()
             && free < space.total_bytes / FREE_PART
             && !self.queue.has_new_orphans();
-        match if full { oldest(self)? } else { None } {
-            Some((hour, home)) => purge_all(self, &home, &hour),
-            None => Ok(0),
+        let Some((hour, home)) = (if full { oldest(self)? } else { None }) else { return Ok(0) };
+        self.purge_for_space(&home, &hour)
+    }
+
+    /// Removes an hour of a trash, and reports that in the log: nobody requested it, and its users
+    /// find their trash empty.
+    fn purge_for_space(&self, home: &Home, hour: &[Batch]) -> FsResult<u64> {
+        let gone = purge_all(self, home, hour)?;
+        if gone > 0 {
+            tracing::warn!(
+                subvolume = home.subvol.id.0,
+                directory = home.directory,
+                hour = hour.first().map(|batch| batch.name()),
+                batches = gone,
+                "the oldest hour of a trash was deleted, because the disk is full or nearly so"
+            );
         }
+        Ok(gone)
     }
 
     /// Deletes everything in the trash of a directory, or in the one above it that keeps what is

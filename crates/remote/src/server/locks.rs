@@ -51,7 +51,7 @@ enum Asks {
 pub(super) enum Locking {
     /// It is held, or ended. Those that waited and now have theirs.
     Done(Vec<Waiter>),
-    /// Another is in the way.
+    /// Another one conflicts.
     Refused,
     /// It waits.
     Waits,
@@ -221,7 +221,7 @@ impl Locks {
         files.flat_map(|(node, file)| file.held.iter().map(|held| (*node, held.range))).collect()
     }
 
-    /// The first lock of another that is in the way.
+    /// The first lock of another that conflicts.
     pub(super) fn test(&self, node: NodeId, session: u64, range: &LockRange) -> Option<LockRange> {
         let table = self.table.lock();
         let mut held = table.files.get(&node)?.held.iter();
@@ -321,7 +321,7 @@ impl Table {
         granted
     }
 
-    /// Whether an owner that is in the way waits, directly or through others, for this one. Locks
+    /// Whether an owner that blocks it waits, directly or through others, for this one. Locks
     /// of flock(2) are not looked at, as on Linux; nor is more than a bounded number of locks.
     fn would_deadlock(&self, node: NodeId, wanted: &Held) -> bool {
         if wanted.range.whole || self.waiters.is_empty() {
@@ -444,8 +444,8 @@ mod tests {
         assert_eq!(locks.set(file(5), by(1), range(1, Free, 40, 69), None), NONE);
         assert_eq!(locks.set(file(5), by(2), range(1, Shared, 50, 60), None), NONE);
         assert_eq!(locks.set(file(5), by(2), range(1, Shared, 60, 70), Some(9)), Locking::Waits);
-        let in_the_way = locks.test(file(5), 2, &range(1, Shared, 0, 10)).unwrap();
-        assert_eq!((in_the_way.start, in_the_way.end, in_the_way.pid), (0, 39, 0));
+        let conflicting = locks.test(file(5), 2, &range(1, Shared, 0, 10)).unwrap();
+        assert_eq!((conflicting.start, conflicting.end, conflicting.pid), (0, 39, 0));
         let granted = locks.set(file(5), by(1), range(1, Free, 0, u64::MAX), None);
         assert_eq!(granted, Locking::Done(vec![Waiter { session: 2, request: 9 }]));
         assert_eq!(locks.set(file(5), by(1), range(1, Exclusive, 70, 80), Some(3)), Locking::Waits);

@@ -8,6 +8,7 @@ use device::{Clock, SystemClock};
 use fs::Engine;
 use inode::{Caller, NodeId};
 use remote::{Bounds, Totals};
+use testing::SetAtEnd;
 use vfs::FileSystem;
 use wire::remote::{FrameKind, FsAnswer, FsCall, FsFailure, Node, OPEN_READ, OPEN_WRITE};
 
@@ -72,11 +73,18 @@ fn twenty_clients_that_read_slowly_and_write_stay_within_the_memory_and_all_are_
     let begin = device::sync::Barrier::new(CLIENTS as usize);
     let mut peak = Totals::default();
     device::scope(|scope| {
-        let workers: Vec<_> = (0..CLIENTS)
-            .map(|number| {
-                *name.lock() = format!("client {number}");
-                let (mut raw, _) = Raw::of(&server, None).unwrap_or_else(|why| panic!("{why}"));
-                let node = raw.open(b"f", OPEN_READ | OPEN_WRITE);
+        let _end = SetAtEnd(&ended);
+        let opened = |number| {
+            *name.lock() = format!("client {number}");
+            let (mut raw, _) = Raw::of(&server, None).unwrap_or_else(|why| panic!("{why}"));
+            let node = raw.open(b"f", OPEN_READ | OPEN_WRITE);
+            (number, raw, node)
+        };
+        // All of them first: threads that began would wait forever for one that fails.
+        let all: Vec<_> = (0..CLIENTS).map(opened).collect();
+        let workers: Vec<_> = all
+            .into_iter()
+            .map(|(number, mut raw, node)| {
                 let begin = &begin;
                 scope.spawn(move || {
                     begin.wait();

@@ -100,24 +100,23 @@ fn ten_clients_that_write_steadily_keep_their_connections_and_acknowledge_in_tim
     };
     let clients: Vec<_> = (0..CLIENTS).map(connect).collect();
     let mounts: Vec<_> = clients.iter().map(|one| RemoteFs::new(Arc::clone(one))).collect();
-    let left = AtomicUsize::new(CLIENTS * IN_FLIGHT);
     let root = Caller::root();
     let most = device::scope(|scope| {
+        let mut writers = Vec::new();
         for (number, far) in mounts.iter().enumerate() {
             let name = format!("file{number}");
             let made = far.create(&root, NodeId::ROOT, name.as_bytes(), (0o666, 2)).unwrap();
             for _ in 0..IN_FLIGHT {
-                let (left, root) = (&left, &root);
-                scope.spawn(move || {
+                let root = &root;
+                writers.push(scope.spawn(move || {
                     for _ in 0..WRITES {
                         far.write(root, made.node, 0, &vec![1; BYTES]).unwrap();
                     }
-                    left.fetch_sub(1, Ordering::SeqCst);
-                });
+                }));
             }
         }
         let mut most = 0;
-        while left.load(Ordering::SeqCst) > 0 {
+        while writers.iter().any(|writer| !writer.is_finished()) {
             most = most.max(server.totals().answer_bytes);
             clock.sleep(Duration::from_millis(2));
         }

@@ -1,12 +1,13 @@
 //! When a process answers nothing any more, and lets others have its volume.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use device::{Clock, SystemClock, sync};
+use device::{Clock, SystemClock, Timestamp, sync};
 use remote::Warrant;
 use standby::{End, Mandate, Owned, Watched};
+use store::{Barrier, CommitToken, Durable, Error, Result};
 use testing::MemStore;
 
 /// What the servers decided, and whether the volume was given up.
@@ -69,4 +70,75 @@ fn a_volume_is_given_up_while_it_is_being_closed() {
         assert!(clock.monotonic() < until, "it is kept");
         clock.sleep(Duration::from_millis(5));
     }
+}
+
+/// A store that proves nothing: requests to it fail. Counts them.
+#[derive(Default)]
+struct Silent(MemStore, AtomicU64);
+
+impl Durable for Silent {
+    fn sync(&self, up_to: CommitToken) -> Result<()> {
+        self.0.sync(up_to)
+    }
+
+    fn last_commit(&self) -> CommitToken {
+        self.0.last_commit()
+    }
+
+    fn durable(&self) -> CommitToken {
+        self.0.durable()
+    }
+
+    fn flush_if_due(&self) -> Result<Duration> {
+        self.0.flush_if_due()
+    }
+
+    fn set_barrier(&self, barrier: Arc<dyn Barrier>) {
+        self.0.set_barrier(barrier);
+    }
+
+    fn granted_until(&self) -> Result<Option<Duration>> {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        Err(Error::Device(device::Error::new("read", "log", std::io::Error::other("no answer"))))
+    }
+
+    fn close(&self) -> Result<()> {
+        self.0.close()
+    }
+}
+
+/// A clock of a machine on which a thread that sleeps does not get the processor again.
+struct Busy(SystemClock);
+
+impl Clock for Busy {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+
+    fn sleep(&self, _: Duration) {
+        self.0.sleep(SOON * 2);
+    }
+}
+
+/// Regression: a thread that had no proof slept, also when nothing was to be answered any more.
+#[test]
+fn a_thread_that_waits_for_a_proof_hears_of_the_end() {
+    let store = Arc::new(Silent::default());
+    let on_end = Box::new(|_| {});
+    let owned =
+        Owned::new(Arc::<Silent>::clone(&store), Arc::new(Busy(SystemClock::new())), on_end);
+    let (answers, answered) = sync::channel();
+    let waits = Arc::clone(&owned);
+    let thread =
+        device::spawn("waits", move || answers.send(waits.may_answer()).unwrap_or_default());
+    while store.1.load(Ordering::SeqCst) == 0 {
+        device::yield_now();
+    }
+    owned.end("it is another's");
+    assert_eq!(answered.recv_timeout(SOON), Ok(false));
+    thread.expect("a thread").join().expect("it ended");
 }

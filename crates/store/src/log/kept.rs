@@ -8,7 +8,6 @@
 //! changes. So reading takes no lock: a segment that is freed or reused meanwhile does not contain
 //! the next records, as their numbers and checksums show.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use format::log_record::Record;
@@ -16,49 +15,8 @@ use format::log_segment::RECORDS_START;
 
 use super::append::Log;
 use super::beginning::read_segment;
-use super::segment::{Files, Segment, Writer};
+use super::segment::{Files, Segment, Spare, Writer};
 use crate::{Lsn, Result};
-
-/// Segments before those that recovery needs, without gaps between them or to those, and the
-/// positions of their readers.
-#[derive(Default)]
-pub(super) struct Kept {
-    /// The oldest first.
-    segments: VecDeque<Segment>,
-    /// Records after each of these numbers are requested. `None` until the first request: all are
-    /// kept then.
-    wanted: Option<Vec<u64>>,
-}
-
-impl Kept {
-    /// Disk space that they take.
-    pub(super) fn bytes(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.bytes).sum()
-    }
-
-    /// Takes out segments that no reader needs, or that exceed `bytes_max`. Recovery needs the
-    /// records from `needed` on.
-    fn surplus(&mut self, needed: u64, bytes_max: u64) -> Vec<Segment> {
-        let mut gone = Vec::new();
-        loop {
-            let first = self.segments.front().map_or(needed, |segment| segment.first);
-            let second = self.segments.get(1).map_or(needed, |segment| segment.first);
-            let is_wanted = match &mut self.wanted {
-                None => true,
-                Some(wanted) => {
-                    // If a reader's records are no longer complete, the rest of them is useless.
-                    wanted.retain(|after| after + 1 >= first);
-                    wanted.iter().any(|after| after + 1 < second)
-                }
-            };
-            if is_wanted && self.bytes() <= bytes_max {
-                return gone;
-            }
-            let Some(oldest) = self.segments.pop_front() else { return gone };
-            gone.push(oldest);
-        }
-    }
-}
 
 impl Log {
     /// Declares that recovery no longer needs the segments whose records are all numbered `up_to`
@@ -140,6 +98,49 @@ impl Log {
             self.files.device.sync_dir(&self.files.directory)?;
         }
         Ok(any)
+    }
+
+    /// Keeps as many segments as spares as are needed (the reserve, and one to continue with when
+    /// that will be soon), and removes the others.
+    fn recycle(&self, gone: Vec<Segment>) -> Result<()> {
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let mut spares = Vec::new();
+        let mut wanted = {
+            let state = self.state.lock();
+            let mut wanted = Vec::new();
+            if state.spares.is_empty() {
+                wanted.push(self.options.reserve_bytes());
+            }
+            if self.wants_spare(&state) {
+                wanted.push(self.options.segment_bytes);
+            }
+            wanted
+        };
+        for segment in gone {
+            // The file was removed or truncated externally; it is not needed any more.
+            let Some(there) = self.files.device.metadata(&segment.path)? else { continue };
+            let is_whole = there.length == segment.bytes;
+            // Longest use first, so that each segment serves a use that it is long enough for.
+            let at = wanted.iter().rposition(|&bytes| bytes <= segment.bytes);
+            let may = is_whole && segment.bytes <= self.options.segment_bytes;
+            if let Some(at) = at.filter(|_| may) {
+                let (bytes, path) = (wanted.remove(at), self.files.spare_path());
+                self.files.device.rename(&segment.path, &path)?;
+                if bytes < segment.bytes {
+                    self.files.device.open(&path)?.set_len(bytes)?;
+                }
+                spares.push(Spare { path, bytes });
+            } else {
+                self.files.device.remove(&segment.path)?;
+            }
+        }
+        // Before a spare is written to: otherwise a crash could restore its old name, with the
+        // header of another segment.
+        self.files.device.sync_dir(&self.files.directory)?;
+        self.state.lock().spares.append(&mut spares);
+        Ok(())
     }
 
     /// Approximate bytes of the records after a number; `None` when not all of them are present.

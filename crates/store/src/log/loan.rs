@@ -25,7 +25,7 @@ use std::time::Duration;
 use device::sync::{Condvar, Mutex, MutexGuard};
 
 use super::LogOptions;
-use super::append::State;
+use super::state::State;
 use crate::Durability;
 
 /// Maximum length of a record that takes its number from a loan.

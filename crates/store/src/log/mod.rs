@@ -8,7 +8,7 @@
 //! have the bytes, and `docs/guide/crash-safety.md` the argument.
 //!
 //! Which module decides what:
-//! * `append`, `loan`, `stage`: numbers, space, buffers
+//! * `append`, `loan`, `state`, `stage`: numbers, space, buffers
 //! * `write`, `segment`: who writes, when it syncs, which files
 //! * `recover`, `search`, `sums`: what is replayed, where a torn tail ends
 //! * `stray`, `beginning`: files of other names, damaged headers
@@ -24,27 +24,29 @@ mod append;
 
 // Opening, and damage.
 mod salvage;
-mod recover;
 mod verify;
+mod recover;
 mod stray;
 mod search;
 
 // Segments, and a log of objects.
+mod kept;
 mod objects;
 mod beginning;
-mod kept;
-mod segment;
 mod options;
 mod loan;
+mod state;
+mod segment;
 mod sums;
 mod stage;
 
 #[cfg(test)]
 mod tests;
 
-pub use append::{Log, LogSpace};
+pub use append::Log;
 pub use objects::{Grant, LogPosition, ObjectPlace, Opening};
 pub use options::{LogKey, LogOptions, LogStats, Recovery};
 pub use recover::Replay;
 pub use salvage::Cut;
+pub use state::LogSpace;
 pub use verify::Verified;

@@ -26,9 +26,10 @@ use format::log_segment::{RECORDS_START, SegmentHeader};
 use format::{Corruption, Malformed};
 
 use super::beginning::{BadHeader, Head, begins_with, has_its_length, of_length, read_beginning};
-use super::kept::Kept;
 use super::search::search;
-use super::segment::{Files, KEPT_SUFFIX, SEGMENT_SUFFIX, SPARE_PREFIX, Segment, Spare, Writer};
+use super::segment::{
+    Files, KEPT_SUFFIX, Kept, SEGMENT_SUFFIX, SPARE_PREFIX, Segment, Spare, Writer,
+};
 use super::stray::{Stray, take_strays};
 use super::{Log, LogOptions, Recovery};
 use crate::{Error, Lsn, Result};

@@ -16,8 +16,6 @@ use format::log_record;
 use format::log_segment::{RECORDS_START, SegmentHeader};
 
 use super::LogKey;
-use super::append::{Counters, Log};
-use super::kept::Kept;
 use crate::{Error, Result};
 
 /// Start of a spare's name.
@@ -66,6 +64,55 @@ pub(super) struct Writer {
     pub(super) next: u64,
     /// Whether bytes were written since the last sync.
     pub(super) unsynced: bool,
+}
+
+/// Segments before those that recovery needs, without gaps between them or to those, and the
+/// positions of their readers.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// The oldest first.
+    pub(super) segments: VecDeque<Segment>,
+    /// Records after each of these numbers are requested. `None` until the first request: all are
+    /// kept then.
+    pub(super) wanted: Option<Vec<u64>>,
+}
+
+impl Kept {
+    /// Disk space that they take.
+    pub(super) fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.bytes).sum()
+    }
+
+    /// Takes out segments that no reader needs, or that exceed `bytes_max`. Recovery needs the
+    /// records from `needed` on.
+    pub(super) fn surplus(&mut self, needed: u64, bytes_max: u64) -> Vec<Segment> {
+        let mut gone = Vec::new();
+        loop {
+            let first = self.segments.front().map_or(needed, |segment| segment.first);
+            let second = self.segments.get(1).map_or(needed, |segment| segment.first);
+            let is_wanted = match &mut self.wanted {
+                None => true,
+                Some(wanted) => {
+                    // If a reader's records are no longer complete, the rest of them is useless.
+                    wanted.retain(|after| after + 1 >= first);
+                    wanted.iter().any(|after| after + 1 < second)
+                }
+            };
+            if is_wanted && self.bytes() <= bytes_max {
+                return gone;
+            }
+            let Some(oldest) = self.segments.pop_front() else { return gone };
+            gone.push(oldest);
+        }
+    }
+}
+
+/// Counters for `stats`.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) written_bytes: AtomicU64,
+    pub(super) writes: AtomicU64,
+    pub(super) syncs: AtomicU64,
 }
 
 impl Files {
@@ -204,51 +251,6 @@ impl Writer {
         self.segments.push_back(segment);
         self.file = Some(file);
         self.offset = RECORDS_START;
-        Ok(())
-    }
-}
-
-impl Log {
-    /// Keeps as many segments as spares as are needed (the reserve, and one to continue with when
-    /// that will be soon), and removes the others.
-    pub(super) fn recycle(&self, gone: Vec<Segment>) -> Result<()> {
-        if gone.is_empty() {
-            return Ok(());
-        }
-        let mut spares = Vec::new();
-        let mut wanted = {
-            let state = self.state.lock();
-            let mut wanted = Vec::new();
-            if state.spares.is_empty() {
-                wanted.push(self.options.reserve_bytes());
-            }
-            if self.wants_spare(&state) {
-                wanted.push(self.options.segment_bytes);
-            }
-            wanted
-        };
-        for segment in gone {
-            // The file was removed or truncated externally; it is not needed any more.
-            let Some(there) = self.files.device.metadata(&segment.path)? else { continue };
-            let is_whole = there.length == segment.bytes;
-            // Longest use first, so that each segment serves a use that it is long enough for.
-            let at = wanted.iter().rposition(|&bytes| bytes <= segment.bytes);
-            let may = is_whole && segment.bytes <= self.options.segment_bytes;
-            if let Some(at) = at.filter(|_| may) {
-                let (bytes, path) = (wanted.remove(at), self.files.spare_path());
-                self.files.device.rename(&segment.path, &path)?;
-                if bytes < segment.bytes {
-                    self.files.device.open(&path)?.set_len(bytes)?;
-                }
-                spares.push(Spare { path, bytes });
-            } else {
-                self.files.device.remove(&segment.path)?;
-            }
-        }
-        // Before a spare is written to: otherwise a crash could restore its old name, with the
-        // header of another segment.
-        self.files.device.sync_dir(&self.files.directory)?;
-        self.state.lock().spares.append(&mut spares);
         Ok(())
     }
 }

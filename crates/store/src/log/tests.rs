@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::Env;
+use testing::SetAtEnd;
 
 use super::{Log, LogOptions, LogSpace, Recovery};
 use crate::{Barrier, Durability, Error, Lsn, Result};
@@ -490,12 +491,11 @@ fn adding_threads_do_not_take_space_made_for_a_deleting_one() {
         };
         scope.spawn(add);
         scope.spawn(add);
+        let _end = SetAtEnd(&done);
         let deletes: Vec<_> = (0..2)
             .map(|_| scope.spawn(|| (0..30).all(|_| log.append(&bytes, LogSpace::Reserve).is_ok())))
             .collect();
-        let deleted: Vec<bool> = deletes.into_iter().map(|thread| thread.join().unwrap()).collect();
-        done.store(true, Ordering::Relaxed);
-        deleted
+        deletes.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<bool>>()
     });
     assert_eq!((deleted, added.into_inner()), (vec![true; 2], 0));
     log.close().unwrap();
@@ -611,7 +611,6 @@ fn reserved_numbers_are_assigned_once_and_without_gaps() {
         let write_bytes = if seed < 2 { 256 << 10 } else { 2 << 10 };
         let options = LogOptions { interval, write_bytes, ..options() };
         let log = Log::create(&Env::system(dir.path()).unwrap(), "log", VOLUME, &options).unwrap();
-        let running = AtomicU64::new(THREADS);
         let appends = |thread: u64| {
             let mut random = fastrand::Rng::with_seed(seed << 8 | thread);
             let mut given = Vec::new();
@@ -625,7 +624,6 @@ fn reserved_numbers_are_assigned_once_and_without_gaps() {
                 log.committed(lsn).unwrap();
                 given.push((lsn.0, payload));
             }
-            running.fetch_sub(1, Ordering::Relaxed);
             given
         };
         let mut given: Records = device::scope(|scope| {
@@ -633,7 +631,7 @@ fn reserved_numbers_are_assigned_once_and_without_gaps() {
             let threads: Vec<_> =
                 (0..THREADS).map(|thread| scope.spawn(move || appends(thread))).collect();
             let (mut last, mut bytes) = (Lsn(0), 0);
-            while running.load(Ordering::Relaxed) > 0 {
+            while threads.iter().any(|thread| !thread.is_finished()) {
                 log.flush_if_due().unwrap();
                 let stats = log.stats();
                 assert!(stats.last >= last && stats.appended_bytes >= bytes, "seed {seed}");

@@ -20,10 +20,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::append::{Cut, Log, State};
+use super::append::Log;
 use super::loan::Locked;
 use super::segment::Writer;
 use super::stage::Buffers;
+use super::state::{Cut, State};
 use crate::{Error, Lsn, Result};
 
 /// Whether a write also syncs.

@@ -6,5 +6,6 @@ mod log_damage;
 mod log_full;
 mod log_script;
 mod objects;
+mod objects_grant;
 mod objects_kit;
 mod wal;

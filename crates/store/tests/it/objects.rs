@@ -9,7 +9,7 @@ use format::log_object::{Kind, LogObject};
 use store::{
     Barrier, Error, Log, LogObjects, LogSpace, Lsn, ObjectLogSettings, ObjectPlace, Opening,
 };
-use testing::{Call, FarBlobs, Mishap};
+use testing::{Call, FarBlobs, Mishap, fails};
 
 use crate::objects_kit::{
     Held, VOLUME, append, assert_records, create, far, name, open, options, payload, settings,
@@ -64,7 +64,7 @@ fn a_thread_waits_for_the_store_as_long_as_it_may() {
     // After that it gets the error, and the record stays.
     far.take_nothing(Some(std::io::ErrorKind::ConnectionRefused));
     append(&opened.log, 1);
-    opened.log.sync(Lsn(2)).expect_err("the store stays away");
+    fails(opened.log.sync(Lsn(2)), "connection refused");
     assert!(opened.sim.clock.monotonic() >= Duration::from_secs(60));
     far.take_nothing(None);
     opened.log.flush_if_due().expect("the next caller writes it");
@@ -81,7 +81,7 @@ fn asynchronous_commits_wait_while_the_store_is_away() {
     append(&opened.log, 1);
     opened.log.committed(Lsn(1)).expect("nothing is written yet");
     far.take_nothing(Some(std::io::ErrorKind::ConnectionRefused));
-    opened.log.sync(Lsn(1)).expect_err("the store is away");
+    fails(opened.log.sync(Lsn(1)), "connection refused");
     append(&opened.log, 1);
     let timed = Arc::clone(&opened.sim.clock);
     let store = Arc::clone(&far);
@@ -104,12 +104,16 @@ fn asynchronous_commits_wait_while_the_store_is_away() {
 /// succeeds. It is never reported as one that did not happen.
 #[test]
 fn a_commit_that_cannot_be_written_is_the_last() {
-    for why in [std::io::ErrorKind::ConnectionRefused, std::io::ErrorKind::StorageFull] {
+    let reasons = [
+        (std::io::ErrorKind::ConnectionRefused, "connection refused"),
+        (std::io::ErrorKind::StorageFull, "no storage space"),
+    ];
+    for (why, text) in reasons {
         let (far, blobs) = far();
         let (opened, mut state) = create(&blobs, settings());
         append(&opened.log, 1);
         far.take_nothing(Some(why));
-        opened.log.sync(Lsn(1)).expect_err("the store is away");
+        fails(opened.log.sync(Lsn(1)), text);
         append(&opened.log, 1);
         let failed = opened.log.committed(Lsn(2)).expect_err("it has no patience");
         assert!(!failed.is_no_space(), "{failed}");
@@ -222,7 +226,7 @@ fn late_requests_of_a_replaced_process_change_nothing() {
     opened.log.sync(Lsn(2)).expect("sync");
     append(&opened.log, 1);
     far.order(Call::Make, &name(1, 2), Mishap::Late);
-    opened.log.sync(Lsn(3)).expect_err("no answer");
+    fails(opened.log.sync(Lsn(3)), "no answer");
     let next = open(&blobs, settings(), &mut state).expect("open");
     assert_records(&next, 1, 2);
     append(&next.log, 1);
@@ -418,7 +422,7 @@ fn a_late_end_in_order_changes_nothing() {
         assert_records(&next, 1, 1);
         assert_eq!(far.objects(), listed);
     });
-    opened.log.grant().expect_err("it gave its grant up");
+    fails(opened.log.grant(), "this process has closed the volume");
 }
 
 /// An object that was created behind the seal proves nothing.
@@ -498,7 +502,7 @@ fn an_object_that_nobody_acknowledges_keeps_no_grant_from_being_renewed() {
     append(log, 1);
     far.order(Call::Make, &name(1, 1), Mishap::LostAnswer);
     far.order(Call::Read, &name(1, 1), Mishap::LostRequest);
-    log.sync(Lsn(1)).expect_err("no answer");
+    fails(log.sync(Lsn(1)), "no answer");
     assert!(far.objects().contains_key(&name(1, 1)) && far.take_back() == 0);
     clock.advance(Duration::from_secs(100));
     let sent = clock.monotonic();
@@ -520,7 +524,7 @@ fn an_object_in_flight_that_a_successor_deleted_is_no_proof() {
     append(log, 1);
     far.order(Call::Make, &name(1, 1), Mishap::LostAnswer);
     far.order(Call::Read, &name(1, 1), Mishap::LostRequest);
-    log.sync(Lsn(1)).expect_err("no answer");
+    fails(log.sync(Lsn(1)), "no answer");
     let next = open(&blobs, settings(), &mut state).expect("open");
     assert_records(&next, 1, 1);
     // What it does when its manifest names its own log.
@@ -552,7 +556,7 @@ fn nobody_waits_for_contents_that_are_lost() {
     opened.log.set_barrier(Arc::new(LostContents));
     append(&opened.log, 1);
     let before = opened.sim.clock.monotonic();
-    opened.log.sync(Lsn(1)).expect_err("the contents are lost");
+    fails(opened.log.sync(Lsn(1)), "it failed before");
     assert_eq!(opened.sim.clock.monotonic(), before);
 }
 

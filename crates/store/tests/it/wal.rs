@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use device::{Blobs, Device, Env, LocalBlobs, LocalDevice};
+use device::{Blobs, Env, LocalBlobs, LocalDevice};
 use store::{
     Barrier, Durability, Log, LogObjects, LogOptions, LogPosition, LogSpace, Lsn, ObjectPlace,
     Opening, Replay, Result,
 };
-use testing::{CrashPolicy, FarBlobs, SimDevice, SimEnv};
+use testing::{CrashPolicy, FarBlobs, FlatBlobs, SimDevice, SimEnv, fails};
 
 use crate::objects_kit::{VOLUME, append, options, payload, settings};
 
@@ -137,48 +137,7 @@ fn everywhere(check: impl Fn(&mut LogSetup)) {
     let directory = tempfile::tempdir().expect("a directory");
     let device = Arc::new(LocalDevice::open(directory.path()).expect("open"));
     let blobs = LocalBlobs::open(device, "objects").expect("open");
-    check(&mut LogSetup::on(SimDevice::new(1), Some(Arc::new(Flat(blobs))), None));
-}
-
-/// Objects whose names have parts, in a directory of flat names.
-struct Flat(LocalBlobs);
-
-fn flat(name: &str) -> String {
-    name.replace('/', "_")
-}
-
-impl Blobs for Flat {
-    fn create(&self, name: &str, bytes: &[u8]) -> device::Result<bool> {
-        self.0.create(&flat(name), bytes)
-    }
-
-    fn adopt(&self, name: &str, device: &dyn Device, path: &str) -> device::Result<bool> {
-        self.0.adopt(&flat(name), device, path)
-    }
-
-    fn read_at(&self, name: &str, buffer: &mut [u8], offset: u64) -> device::Result<usize> {
-        self.0.read_at(&flat(name), buffer, offset)
-    }
-
-    fn length(&self, name: &str) -> device::Result<Option<u64>> {
-        self.0.length(&flat(name))
-    }
-
-    fn list(&self, prefix: &str) -> device::Result<Vec<String>> {
-        Ok(self.0.list(&flat(prefix))?.iter().rev().map(|name| name.replace('_', "/")).collect())
-    }
-
-    fn delete(&self, name: &str) -> device::Result<()> {
-        self.0.delete(&flat(name))
-    }
-
-    fn punch(&self, name: &str, offset: u64, length: u64) -> device::Result<bool> {
-        self.0.punch(&flat(name), offset, length)
-    }
-
-    fn disk_bytes(&self, name: &str) -> device::Result<u64> {
-        self.0.disk_bytes(&flat(name))
-    }
+    check(&mut LogSetup::on(SimDevice::new(1), Some(Arc::new(FlatBlobs(Arc::new(blobs)))), None));
 }
 
 #[test]
@@ -389,16 +348,16 @@ fn a_log_that_refuses_writes_what_it_accepted() {
         let log = place.create();
         append(&log, 3);
         log.fail("the engine could not write");
-        log.append(b"more", LogSpace::Normal).expect_err("it refuses");
+        fails(log.append(b"more", LogSpace::Normal), "the engine could not write");
         log.sync(Lsn(3)).expect("they have numbers");
         log.append_last(&payload(4)).expect("one more");
-        log.append(b"more", LogSpace::Normal).expect_err("it refuses");
+        fails(log.append(b"more", LogSpace::Normal), "the engine could not write");
         drop(log);
         let (log, records) = place.open();
         assert_from(&records, 1, 4);
         append(&log, 1);
         log.abandon("the place is another's");
-        log.sync(Lsn(5)).expect_err("nothing is written");
+        fails(log.sync(Lsn(5)), "the place is another's");
         drop(log);
         assert_eq!(place.open().0.last(), Lsn(4));
     });

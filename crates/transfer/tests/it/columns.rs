@@ -8,6 +8,7 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
 use serde_json::{Map, Value, json};
+use testing::fails;
 use transfer::{COLUMNS_MAGIC, ColumnWriter, Error};
 
 use crate::dumps::dumped;
@@ -138,19 +139,24 @@ fn groups_of_rows_are_bounded() {
 #[test]
 fn what_is_no_dump_is_refused() {
     let file = columns(ODD, 1 << 20).unwrap();
-    for cut in [0, 4, file.len() / 2, file.len() - 1] {
-        rows(&file[..cut]).expect_err("a part of a file");
+    for (cut, error) in [
+        (0, "too small"),
+        (4, "too small"),
+        (file.len() / 2, "Corrupt footer"),
+        (file.len() - 1, "Corrupt footer"),
+    ] {
+        fails(rows(&file[..cut]), error);
     }
     let bad = [
-        ("{\"lines\":5}", "{\"lines\":6}"),
-        ("\"mode\":\"7777\"", "\"mode\":\"9\""),
-        ("\"pando_dump\":1", "\"pando_dump\":2"),
-        ("\"value_hex\":\"00ff\"", "\"value_hex\":\"0\""),
-        ("\"gid\":2,", "\"gid\":2,\"more\":1,"),
+        ("{\"lines\":5}", "{\"lines\":6}", "6 lines were dumped"),
+        ("\"mode\":\"7777\"", "\"mode\":\"9\"", "octal digits"),
+        ("\"pando_dump\":1", "\"pando_dump\":2", "version 2, expected 1"),
+        ("\"value_hex\":\"00ff\"", "\"value_hex\":\"0\"", "pairs of hexadecimal digits"),
+        ("\"gid\":2,", "\"gid\":2,\"more\":1,", "unknown field `more`"),
     ];
-    for (good, bad) in bad {
+    for (good, bad, error) in bad {
         assert!(ODD.contains(good), "{good}");
-        columns(&ODD.replace(good, bad), 1 << 20).expect_err(bad);
+        fails(columns(&ODD.replace(good, bad), 1 << 20), error);
     }
     let cut: Vec<&str> = ODD.lines().take(3).collect();
     assert!(matches!(columns(&cut.join("\n"), 1 << 20), Err(Error::Cut)));

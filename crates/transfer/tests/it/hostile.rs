@@ -193,7 +193,7 @@ fn a_damaged_stream_leaves_nothing_and_a_cut_one_continues() {
     let more = [&right[..], b"more than nothing"].concat();
     let refused = world.receive("got", &more);
     assert!(matches!(refused, Err(Error::Malformed(_))), "{refused:?}");
-    world.receive("got", &right).expect("nothing is in the way");
+    world.receive("got", &right).expect("nothing has the name");
     assert_eq!(world.names(), ["got"]);
 }
 

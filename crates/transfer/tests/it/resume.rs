@@ -305,7 +305,7 @@ fn a_stage_is_in_a_directory_that_only_the_receiver_enters() {
     let entered = other.fs.lookup(&user(7), directory.node, b"stage");
     assert!(matches!(entered, Err(FsError::AccessDenied)), "{entered:?}");
     other.fs.rmr(&root(), NodeId::ROOT, names[0].as_bytes()).unwrap();
-    // Another user's directory of this name is in the way.
+    // Another user's directory has this name.
     other.mkdir_as(&user(7), &format!("/{}", names[0]), 0o700);
     let options = ReceiveOptions { force: true, ..ReceiveOptions::default() };
     let refused = other.receive_as(&root(), "got", &increment, options);

@@ -11,7 +11,7 @@ use ops::plan::{Effect, Plan};
 use ops::subvolumes;
 use ops::subvolumes::{Ledger, Through, execute_through, execute_with};
 use policy::Governed;
-use policy::quota::Charging;
+use policy::charging::Charging;
 use store::TreeId;
 use vfs::FsResult;
 use volume::error::from_store;

@@ -18,7 +18,7 @@ use ops::execute::execute_gathered;
 use ops::plan::{Effect, Plan};
 use ops::subvolumes::{Ledger, Member, Through, execute_through};
 use policy::Governed;
-use policy::quota::Charging;
+use policy::charging::Charging;
 use store::TreeId;
 use vfs::FsResult;
 use volume::error::inconsistent;

@@ -3,3 +3,5 @@
 #[path = "../../src/distinct.rs"]
 mod distinct;
 mod reclaimed;
+#[path = "../../src/rest.rs"]
+mod rest;

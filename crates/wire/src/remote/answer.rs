@@ -108,7 +108,7 @@ pub enum FsAnswer<'a> {
     Listing(Vec<Listed>, bool),
     /// Space.
     Space(Space),
-    /// A lock that is in the way; `None`: there is none.
+    /// A lock that conflicts; `None`: there is none.
     Locked(Option<LockHeld>),
     /// Attributes of what was opened, and a proof of that as in [`Entry`].
     Opened(RemoteAttr, u64),

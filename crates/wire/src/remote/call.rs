@@ -408,7 +408,7 @@ pub enum FsCall<'a> {
         /// Whether to wait for others.
         wait: bool,
     },
-    /// The first lock of another that is in the way.
+    /// The first lock of another that conflicts.
     TestLock {
         /// The file.
         node: Node,

@@ -61,11 +61,14 @@ impl LogModel {
             steps.push(Step::CollectRuns(id));
         }
         if bounds.reads > 0 {
-            steps.push(match &serving.look {
-                None => Step::Look(id),
-                Some(look) if look.left.is_empty() => Step::Looked(id),
-                Some(_) => Step::LookLands(id),
-            });
+            match &serving.look {
+                None => steps.push(Step::Look(id)),
+                Some(look) if look.left.is_empty() => steps.push(Step::Looked(id)),
+                Some(look) => {
+                    let land = |number: &u8| Step::LookLands(id, *number);
+                    steps.extend(look.left.iter().map(land));
+                }
+            }
         }
     }
 
@@ -198,18 +201,18 @@ impl LogModel {
         } else {
             let flights = (serving.low..).zip(&serving.flights);
             let unknown = flights.filter(|(_, flight)| !flight.answer.is_some_and(|it| it.own));
-            let mut left: Vec<u8> = unknown.map(|(number, _)| number).chain([next]).collect();
-            left.reverse();
-            left
+            unknown.map(|(number, _)| number).chain([next]).collect()
         };
         serving.look = Some(Look { left, age: 0, refused: false });
         Some(())
     }
 
-    /// The store answers what it has under the next of the numbers.
-    pub(super) fn look_lands(&self, state: &mut State, id: Opening) -> Option<()> {
+    /// The store answers what it has under one of the numbers: the requests are sent together, and
+    /// land in any order.
+    pub(super) fn look_lands(&self, state: &mut State, id: Opening, number: u8) -> Option<()> {
         let serving = state.serving(id)?;
-        let (log, number) = (serving.manifest.log, serving.look.as_mut()?.left.pop()?);
+        serving.look.as_mut()?.left.retain(|left| *left != number);
+        let log = serving.manifest.log;
         let refused = match state.store.log.get(&(log, number)) {
             None => false,
             Some(LogObject::Seal(_)) => true,

@@ -141,7 +141,7 @@ pub struct Checkpoint {
 /// A look at the numbers that may have a seal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Look {
-    /// Numbers that are still to be looked up, the last first.
+    /// Numbers whose answers have not come.
     pub left: Vec<u8>,
     /// How long ago it began.
     pub age: Ticks,

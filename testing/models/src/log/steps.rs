@@ -60,7 +60,7 @@ pub enum Step {
     /// It begins to ask for the numbers that may have a seal.
     Look(Opening),
     /// The store answers for one of them.
-    LookLands(Opening),
+    LookLands(Opening, u8),
     /// The owner has all answers.
     Looked(Opening),
     /// A client sends a read to an owner.
@@ -161,7 +161,7 @@ impl LogModel {
             Step::CollectManifests(id) => self.collect_manifests(state, id),
             Step::CollectRuns(id) => self.collect_runs(state, id),
             Step::Look(id) => self.look(state, id),
-            Step::LookLands(id) => self.look_lands(state, id),
+            Step::LookLands(id, number) => self.look_lands(state, id, number),
             Step::Looked(id) => self.looked(state, id),
             Step::Ask(id) => state.ask(id),
             Step::Arrive => self.arrive(state),

@@ -31,15 +31,16 @@ where
 }
 
 /// Explores a broken variant until it violates each of these properties. Exploring in breadth
-/// prints the shortest violations; the short form explores in depth, which finds one sooner.
-fn breaks<M>(name: &str, model: M, properties: &[&'static str])
+/// prints the shortest violations. The short form explores in depth, which finds most of them
+/// sooner; `shallow` ones not.
+fn breaks<M>(name: &str, model: M, properties: &[&'static str], shallow: bool)
 where
     M: Model<State: Value, Action: Value> + Send + Sync + 'static,
 {
     let until = HasDiscoveries::AllOf(properties.iter().copied().collect());
     let limit = Duration::from_secs(600);
     let checker = model.checker().threads(1).finish_when(until).timeout(limit);
-    if slow() {
+    if shallow || slow() {
         found(name, &checker.spawn_bfs().join(), properties);
     } else {
         found(name, &checker.spawn_dfs().join(), properties);

@@ -64,7 +64,7 @@ pub(crate) enum Call {
         seed: u64,
     },
     Truncate(usize, u64),
-    /// Takes a lock, if no other is in the way.
+    /// Takes a lock, if no other conflicts.
     Lock {
         client: usize,
         slot: usize,

@@ -523,7 +523,7 @@ impl<'a> Client<'a> {
         Ok(listed)
     }
 
-    /// Returns whether no other lock is in the way.
+    /// Returns whether no other lock conflicts.
     fn lock(&self, node: NodeId, (slot, area): (usize, u8), kind: LockKind) -> FsResult<bool> {
         let (start, end) = match area {
             0 => (0, u64::MAX),

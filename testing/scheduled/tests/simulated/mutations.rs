@@ -63,26 +63,26 @@ macro_rules! mutations {
 
 mutations! { true, SIZE;
     answers_before_they_are_durable: "answers before they are durable", 0;
-    a_record_before_its_contents: "a record before the contents that it names", 52;
+    a_record_before_its_contents: "a record before the contents that it names", 73;
     a_log_that_is_not_sealed: "a log is not sealed", 1;
     a_taken_name_that_counts_as_made: "a taken name counts as made", 6;
     a_lost_answer_that_counts_as_made: "a lost answer counts as made", 219;
-    an_answer_forgotten: "the answer of a repeat is forgotten", 223;
-    answers_forgotten_by_a_new_connection: "a new connection forgets answers", 214;
-    a_repeat_of_what_runs: "a repeat of what runs is executed", 390;
+    an_answer_forgotten: "the answer of a repeat is forgotten", 234;
+    answers_forgotten_by_a_new_connection: "a new connection forgets answers", 219;
+    a_repeat_of_what_runs: "a repeat of what runs is executed", 381;
     changes_repeated_in_a_new_session: "changes are repeated in a new session", 4;
     answers_after_the_grant: "answers after the grant", 3;
     an_answer_that_waits_for_another: "an answer waits for the change before its own", 1;
     a_successor_that_repeats: "a successor executes repeats", 2;
     locks_given_too_early:
-        "locks are granted before those from before the restart are claimed", 153;
-    claims_without_locks: "a client claims no locks", 20;
+        "locks are granted before those from before the restart are claimed", 161;
+    claims_without_locks: "a client claims no locks", 25;
     sessions_that_end: "no session from before the restart is continued", 1;
 }
 
 mutations! { true, NARROW;
     files_without_names_removed: "a server that ends removes files without names", 133;
-    an_append_in_two_steps: "an append looks for the end first", 170;
+    an_append_in_two_steps: "an append looks for the end first", 250;
 }
 
 // Rare: these take some hundred seeds, or more than were tried.

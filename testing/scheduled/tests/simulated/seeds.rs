@@ -135,7 +135,7 @@ fn run_lane(seeds: impl Iterator<Item = u64>, sums: &mut Sums) -> Result<(), Str
 
 #[test]
 fn histories_with_crashes_pauses_and_lost_answers_are_linearizable() {
-    let seeds = seeds(1000, 1000);
+    let seeds = seeds(250, 1000);
     let lane: Option<u64> = std::env::var(LANE).ok().and_then(|lane| lane.parse().ok());
     let lanes = LANES.min(seeds.end - seeds.start);
     let of_lane = |lane: u64| seeds.clone().filter(move |seed| seed % lanes == lane);

@@ -245,7 +245,7 @@ impl Volume<'_> {
             is_replaced.store(end != standby::End::Signal, Ordering::SeqCst);
             ended.end();
         });
-        let owned = Owned::new(Arc::clone(&fs.store), Arc::new(SystemClock::new()), on_end);
+        let owned = Owned::new(fs.store.clone(), Arc::new(SystemClock::new()), on_end);
         let watched = mandate.map(|mandate| owned.watch(Arc::clone(mandate), None));
         let watched = watched.transpose().map_err(|error| error.to_string())?;
         let warrant: Arc<dyn Warrant> = owned;

@@ -419,13 +419,13 @@ fn memory_is_bounded(engine: Engine) {
     for link in 0..100 {
         v.fs.link(&root(), node, d, format!("a further name {link:03}").as_bytes()).unwrap();
     }
-    assert!(matches!(within(64 << 10), Err(FsError::LimitReached(_))));
+    assert!(matches!(within(64 << 10), Err(FsError::MemoryExceeded(_))));
     assert_eq!(within(64 << 20).unwrap().len(), 701);
     let e = v.dir(ROOT, "e").node;
     for directory in 0..600 {
         v.dir(e, &format!("{directory}"));
     }
-    assert!(matches!(within(64 << 10), Err(FsError::LimitReached(_))));
+    assert!(matches!(within(64 << 10), Err(FsError::MemoryExceeded(_))));
     assert!(within(64 << 20).unwrap().len() > 1300);
 }
 

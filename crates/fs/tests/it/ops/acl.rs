@@ -14,6 +14,7 @@ use search::Outcome;
 use search::cluster::Fields;
 use search::query::{Expr, Test};
 use store::{Batch, Commit, Read, TreeId};
+use testing::SetAtEnd;
 
 use crate::search::Everybody;
 use crate::support::{Volume, refused, user, volume};
@@ -216,11 +217,11 @@ fn look_ups_during_access_list_changes_succeed_or_are_refused() {
     let done = AtomicBool::new(false);
     device::scope(|scope| {
         scope.spawn(|| {
+            let _end = SetAtEnd(&done);
             for _ in 0..20_000 {
                 set(&v, &user(10), dir, ACCESS, &acl).unwrap();
                 v.fs.removexattr(&user(10), dir, ACCESS).unwrap();
             }
-            done.store(true, Ordering::Relaxed);
         });
         while !done.load(Ordering::Relaxed) {
             let looked = v.fs.stat_at(&user(11), dir, b"f");

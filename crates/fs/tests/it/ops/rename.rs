@@ -8,6 +8,7 @@ use device::sync::Mutex;
 use device::{Clock, SystemClock};
 use fs::{FileSystem, FsResult, RenameMode};
 use inode::{Caller, FsError, Kind, NodeId, SetAttr};
+use testing::SetAtEnd;
 
 use crate::support::{ROOT, Volume, assert_whole, refused, user, volume, weak_volume};
 
@@ -415,8 +416,8 @@ fn nothing_moves_into_what_was_removed() {
             let Some(fs) = fs.upgrade() else { return };
             let ended = Arc::clone(&ended);
             let other = move || {
+                let _end = SetAtEnd(&ended);
                 fs.rmr(&Caller::root(), ROOT, b"d").expect("root may");
-                ended.store(true, Ordering::SeqCst);
             };
             device::spawn("other", other).expect("a thread");
             for _ in 0..50 {

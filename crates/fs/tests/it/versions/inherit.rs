@@ -8,6 +8,7 @@ use inode::{FsError, NodeId};
 use search::cluster::Fields;
 use search::query::{Expr, Glob, Test};
 use store::{Maintain, Store};
+use testing::SetAtEnd;
 
 use super::{contents, home, root, snapshot_root};
 use crate::search::everything_below;
@@ -385,15 +386,14 @@ fn changes_beside_clones_are_in_them_in_their_order(engine: Engine) {
                 v.fs.background_step(20).expect("background work goes well");
             }
         });
+        let _end = SetAtEnd(&done);
         let bounds = (0..CLONES).map(|at| {
             let before = ended.load(Ordering::SeqCst);
             v.fs.clone_dir(&root(), dir, home(), format!("c{at}").as_bytes()).expect("space");
             // The next step may have ended in part.
             (before, ended.load(Ordering::SeqCst) + 1)
         });
-        let bounds = bounds.collect();
-        done.store(true, Ordering::SeqCst);
-        bounds
+        bounds.collect()
     });
     for (at, (least, most)) in bounds.into_iter().enumerate() {
         let copy = v.find(home(), &format!("c{at}")).expect("a clone").node;

@@ -2,10 +2,11 @@
 //! caller does, or waits for, is in proportion to the subvolumes that are mounted in the source.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use fs::{Engine, FileSystem, QuotaLimits, RenameMode};
+use device::sync::{self, Mutex};
+use fs::{Engine, FileSystem, FsResult, QuotaLimits, RenameMode};
 use inode::{FsError, NodeId};
 use store::Maintain;
 
@@ -213,4 +214,76 @@ fn heirs_in_different_states_get_what_each_inherits() {
     assert_eq!(v.sorted(top("c2")), ["n1"]);
     settle(&v);
     assert_whole(&v.fs);
+}
+
+/// A user's copy of a directory with so many subvolumes, where a limit is in force elsewhere. A
+/// directory moves whenever somebody looks below. Returns the most records read while the ledger
+/// is locked, and what became of the copy; and that of one beside which nothing moves.
+fn copy_beside_moves(nested: usize) -> (u64, [FsResult<()>; 2]) {
+    let (v, ada) = (volume(), user(7));
+    let limited = v.fs.subvolume_create(&root(), home(), b"limited", 0o755).expect("space").node;
+    let limits = QuotaLimits { inodes: Some(100), bytes: None };
+    v.fs.quota_set(&root(), limited, limits).expect("a quota is set");
+    let dir = v.dir(home(), "d").node;
+    give(&v, dir, 7);
+    for at in 0..nested {
+        let around = v.dir(dir, &format!("d{at}")).node;
+        let made = v.fs.subvolume_create(&root(), around, b"n", 0o755).expect("space").node;
+        v.fs.forget(made, 1);
+    }
+    let [a, b] = ["a", "b"].map(|name| v.dir(home(), name).node);
+    v.dir(a, "moves");
+    // All are in memory then, so that looks hold no lock for long.
+    v.fs.snapshot_create(&ada, dir, b"first").expect("no limit is in force");
+    let (asks, asked) = sync::channel();
+    let (moves, moved) = sync::channel();
+    let is_moving = Arc::new(AtomicBool::new(false));
+    let (mover, moving) = (Arc::clone(&v.fs), Arc::clone(&is_moving));
+    let mover = device::spawn("moves", move || {
+        while asked.recv().is_ok() {
+            moving.store(true, Ordering::Release);
+            for (from, to) in [(a, b), (b, a)] {
+                let (from, to) = ((from, &b"moves"[..]), (to, &b"moves"[..]));
+                mover.rename(&root(), from, to, RenameMode::NoReplace).expect("a move");
+            }
+            moving.store(false, Ordering::Release);
+            moves.send(()).unwrap_or_default();
+        }
+    });
+    let (most, fs) = (Arc::new(AtomicU64::new(0)), Arc::downgrade(&v.fs));
+    let (counted, turn, now) = (Arc::clone(&most), AtomicU64::new(0), AtomicU64::new(0));
+    let (moved, last) = (Mutex::new(moved), AtomicU64::new(0));
+    v.store.set_on_read(move || {
+        let Some(fs) = fs.upgrade() else { return };
+        let turns = fs.admin.turns();
+        if fs.admin.is_locked() {
+            if turn.swap(turns, Ordering::Relaxed) != turns {
+                now.store(0, Ordering::Relaxed);
+            }
+            counted.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        } else if !is_moving.load(Ordering::Acquire)
+            && last.swap(turns, Ordering::Relaxed) != turns
+            && asks.send(()).is_ok()
+        {
+            // If the thread that reads holds a lock that the move needs, it waits no longer.
+            moved.lock().recv_timeout(Duration::from_secs(5)).unwrap_or_default();
+        }
+    });
+    let beside = v.fs.snapshot_create(&ada, dir, b"s").map(drop);
+    v.store.set_on_read(|| ());
+    mover.expect("a thread").join().expect("it ends");
+    let after = v.fs.snapshot_create(&ada, dir, b"t").map(drop);
+    (most.load(Ordering::Relaxed), [beside, after])
+}
+
+/// Regression: after four looks, a copy looked at all that is mounted below with the ledger locked.
+#[test]
+fn a_copy_beside_moving_directories_keeps_the_ledger_for_few_records() {
+    let (few, made) = copy_beside_moves(2);
+    assert!(made.iter().all(Result::is_ok), "{made:?}");
+    let (many, [beside, after]) = copy_beside_moves(2000);
+    println!("{few} records with the ledger locked over 2, {many} over 2,000");
+    assert!(many < 4 * few.max(100), "{few} over 2, {many} over 2,000");
+    refused(beside, &FsError::Busy(""));
+    after.expect("nothing moves");
 }

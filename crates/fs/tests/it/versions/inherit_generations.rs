@@ -219,3 +219,37 @@ fn damaged_heirs_take_no_steps_from_others() {
     let left = heirs(&v.store).len();
     assert!((8..48).contains(&left), "{left} copies inherit");
 }
+
+/// Regression: what inherits something damaged was never complete, so that copies of it inherited
+/// from 64 subvolumes in the end. Then a change or a look-up of anything in it failed with EIO.
+#[test]
+fn damage_of_something_inherited_stops_no_change_of_the_rest() {
+    const ROUNDS: usize = 70;
+    let v = volume();
+    let mut dir = v.dir(home(), "d").node;
+    let inner = nested(&v, dir, "c");
+    let damaged = v.fs.subvolume_of(nested(&v, inner, "o")).expect("it is there");
+    drop(v.fs.admin.lock_known(&v.fs));
+    let key = key::subvolume(damaged.0);
+    let whole = v.store.get(VOLUME, &key).expect("it reads").expect("it is there");
+    put(&*v.store, (VOLUME, &key), b"damage");
+    for round in 0..ROUNDS {
+        dir = clone(&v, dir, home(), &format!("d{round}"));
+        nested(&v, walk(&v, dir, &["c"]), &format!("o{round}"));
+    }
+    let most = heirs(&v.store).into_iter().map(|(_, homes)| homes).max();
+    assert!(most.is_some_and(|most| most <= 64), "{most:?} homes");
+    // First changes beside copies that inherit.
+    for (at, name) in [(ROUNDS - 1, "last"), (ROUNDS / 2, "half")] {
+        let top = v.find(home(), &format!("d{at}")).expect("it is there").node;
+        v.fs.snapshot_create(&root(), top, b"s").expect("space");
+        nested(&v, walk(&v, top, &["c", "o0"]), name);
+        assert_eq!(v.sorted(walk(&v, snapshot_root(&v, top, "s"), &["c", "o0"])).len(), 0);
+    }
+    put(&*v.store, (VOLUME, &key), &whole);
+    let last = walk(&v, dir, &["c"]);
+    assert_eq!(v.sorted(last).len(), ROUNDS + 1);
+    assert_eq!(v.sorted(walk(&v, last, &["o"])).len(), 0);
+    settle(&v);
+    assert_whole(&v.fs);
+}

@@ -154,3 +154,49 @@ fn a_refused_caller_has_nothing_copied_for_heirs() {
     assert_eq!(v.sorted(snapshot_root(&v, other, "0")), ["empty", "n"]);
     assert_eq!(v.sorted(other), ["n"]);
 }
+
+/// Regression: what heirs got before a change, and their makers could not pay for, counted as
+/// copies of the user who made what changed. That user's own snapshots failed with EBUSY.
+#[test]
+fn what_heirs_get_counts_with_the_copies_of_who_made_them() {
+    const OTHERS: u32 = 9;
+    const EACH: u64 = 30;
+    let bounds = SubvolumeBounds { of_user: 300, at_once: 100_000, ..SubvolumeBounds::default() };
+    let options = OpenOptions { subvolumes: bounds, ..OpenOptions::default() };
+    let v = volume_with(NameHash::BITS, &options);
+    let bob = user(1000);
+    let open = SetAttr { mode: Some(0o777), ..SetAttr::default() };
+    let dirs = ["shared", "other"].map(|name| {
+        let dir = v.dir(home(), name).node;
+        v.fs.setattr(&root(), dir, &open).expect("root may");
+        dir
+    });
+    make(&v, &bob, dirs[0], "b");
+    let own = v.find(dirs[0], "b").expect("it is there").node;
+    for at in 0..200 {
+        make(&v, &root(), own, &format!("n{at}"));
+    }
+    // Each has snapshots of the directory, and no more in the share.
+    for other in 1..=OTHERS {
+        let other = user(1000 + other);
+        give(&v, dirs[0], other.uid);
+        for at in EACH..bounds.of_user {
+            make(&v, &other, dirs[1], &format!("{} {at}", other.uid));
+        }
+        for at in 0..EACH {
+            snapshot(&v, &other, dirs[0], &format!("{} {at}", other.uid)).expect("below the bound");
+        }
+    }
+    v.fs.mkdir(&bob, own, b"new", 0o755).expect("bob has a share");
+    assert_eq!(made_by(&v, 1000), 1 + u64::from(OTHERS) * EACH, "bob pays");
+    // Heirs of others neither refuse bob anything, nor have bob copy for them.
+    for at in 0..20 {
+        let commits = v.store.stats().commits;
+        snapshot(&v, &bob, own, &at.to_string()).expect("bob has few");
+        assert_eq!(v.store.stats().commits - commits, 1, "no work for others");
+    }
+    let is_known = v.fs.admin.lock().is_as_stored(&v.fs).expect("it is read");
+    assert!(is_known, "after an opening it counts as before");
+    let copy = v.find(snapshot_root(&v, dirs[0], "1001 0"), "b").expect("it was there").node;
+    assert_eq!(v.sorted(copy).len(), 200);
+}

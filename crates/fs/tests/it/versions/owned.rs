@@ -3,11 +3,13 @@
 //! The check of ownership is a walk. What the other user created behind it used to be destroyed: a
 //! directory that they had seen under its name.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use device::sync::Barrier;
 use device::{Clock, SystemClock};
-use fs::{FileSystem, FsResult, RenameMode};
+use fs::{FileSystem, Fs, FsResult, RenameMode};
 use inode::{FsError, NodeId, SetAttr};
 
 use super::{filled, forget, give, home, root};
@@ -33,16 +35,16 @@ fn open_tree(v: &Volume, name: &str) -> NodeId {
 
 /// Makes a directory in a tree by its path, and returns whether the tree was still there under its
 /// name afterwards.
-fn make_and_see(v: &Volume, (name, tree): (&str, NodeId), below: &str) -> bool {
+fn make_and_see(fs: &Fs, (name, tree): (&str, NodeId), below: &str) -> bool {
     let other = user(OTHER);
     let made = || -> FsResult<bool> {
-        let top = v.fs.lookup(&other, home(), name.as_bytes())?.node;
-        let dir = v.fs.lookup(&other, top, below.as_bytes())?.node;
-        v.fs.mkdir(&other, dir, b"made", 0o700)?;
+        let top = fs.lookup(&other, home(), name.as_bytes())?.node;
+        let dir = fs.lookup(&other, top, below.as_bytes())?.node;
+        fs.mkdir(&other, dir, b"made", 0o700)?;
         Ok(top == tree)
     };
     made().unwrap_or(false)
-        && v.fs.lookup(&other, home(), name.as_bytes()).is_ok_and(|entry| entry.node == tree)
+        && fs.lookup(&other, home(), name.as_bytes()).is_ok_and(|entry| entry.node == tree)
 }
 
 /// Has one user take a tree away while another makes a directory in it, many times; a tree in which
@@ -68,7 +70,7 @@ fn race(v: &Volume, prepare: impl Fn(NodeId), take: impl Fn(&str, NodeId) -> FsR
                 while clock.monotonic().saturating_sub(begin) < pause {
                     device::spin_loop();
                 }
-                make_and_see(v, (&name, top), &below)
+                make_and_see(&v.fs, (&name, top), &below)
             });
             start.wait();
             let taken = take(&name, top);
@@ -89,6 +91,47 @@ fn race(v: &Volume, prepare: impl Fn(NodeId), take: impl Fn(&str, NodeId) -> FsR
     println!("{refusals} were refused");
 }
 
+/// Has one user take a tree away. At a read of the check that all of it is theirs, another user
+/// makes a directory in it. Wherever the check was, the tree stays.
+fn beside_the_check(
+    v: &Volume,
+    prepare: impl Fn(NodeId),
+    take: impl Fn(&str, NodeId) -> FsResult<()>,
+) {
+    let (name, mut random) = ("checked", fastrand::Rng::with_seed(1));
+    let top = open_tree(v, name);
+    prepare(top);
+    let reads = || v.store.gets() + v.store.moves();
+    let before = reads();
+    refused(v.fs.rollback(&user(OWNER), top, b"none"), &FsError::NotFound);
+    let reads = reads() - before;
+    for round in 0..8 {
+        let below = format!("d{}", random.usize(..BELOW));
+        // Each second time near the end, when most directories were checked.
+        let last = reads - reads / 8 - 1;
+        let at = if round % 2 == 0 { last } else { random.u64(reads / 4..last) };
+        let (fs, count, seen) =
+            (Arc::downgrade(&v.fs), AtomicU64::new(0), Arc::new(AtomicBool::new(false)));
+        let (made, path) = (Arc::clone(&seen), below.clone());
+        v.store.set_on_read(move || {
+            if count.fetch_add(1, Ordering::Relaxed) != at {
+                return;
+            }
+            let fs = fs.upgrade().expect("the volume is open");
+            let make = || make_and_see(&fs, (name, top), &path);
+            let is_seen = device::scope(|scope| scope.spawn(make).join().expect("no panic"));
+            made.store(is_seen, Ordering::Relaxed);
+        });
+        let taken = take(name, top);
+        v.store.set_on_read(|| ());
+        assert!(seen.load(Ordering::Relaxed), "round {round}: nothing was made at read {at}");
+        refused(taken, &FsError::NotPermitted(""));
+        let below = v.find(top, &below).expect("the tree stays").node;
+        v.fs.rmdir(&root(), below, b"made").expect("what was refused for");
+        forget(v, below);
+    }
+}
+
 /// How long the owner's check takes: a roll-back to no snapshot ends after it.
 fn walk_time(v: &Volume, top: NodeId) -> Duration {
     let clock = SystemClock::new();
@@ -100,7 +143,10 @@ fn walk_time(v: &Volume, top: NodeId) -> Duration {
 #[test]
 fn rmr_keeps_other_users_concurrent_files() {
     let v = volume();
-    race(&v, |_| (), |name, _| v.fs.rmr(&user(OWNER), home(), name.as_bytes()).map(|_| ()));
+    let remove =
+        |name: &str, _: NodeId| v.fs.rmr(&user(OWNER), home(), name.as_bytes()).map(|_| ());
+    beside_the_check(&v, |_| (), remove);
+    race(&v, |_| (), remove);
 }
 
 #[test]
@@ -116,7 +162,9 @@ fn rollback_keeps_other_users_concurrent_files() {
     let snapshot = |top| {
         v.fs.snapshot_create(&user(OWNER), top, b"one").expect("its own");
     };
-    race(&v, snapshot, |_, top| v.fs.rollback(&user(OWNER), top, b"one"));
+    let back = |_: &str, top: NodeId| v.fs.rollback(&user(OWNER), top, b"one");
+    beside_the_check(&v, snapshot, back);
+    race(&v, snapshot, back);
 }
 
 /// A directory that belongs to the caller comes into the tree with one below that does not. Also a

@@ -51,6 +51,14 @@ fn cost_of(v: Volume) -> (Volume, Cost) {
     (v, cost)
 }
 
+/// The same, after which nothing waits any more.
+fn cost_of_all(v: Volume) -> Cost {
+    let (v, cost) = cost_of(v);
+    assert_eq!(v.fs.status().expect("it is known").detached, 0);
+    assert_whole(&v.fs);
+    cost
+}
+
 fn cost_of_opened(v: &Volume) -> Cost {
     let reads = |v: &Volume| v.store.gets() + v.store.moves();
     let (before, mut idle) = (reads(v), 0);
@@ -116,10 +124,7 @@ fn removing_a_tree_costs_in_proportion_to_its_nested_subvolumes() {
         let v = volume();
         forget(&v, with_nested(&v, count));
         v.fs.rmr(&root(), home(), b"d").expect("a directory");
-        let (v, cost) = cost_of(v);
-        assert_eq!(v.fs.status().expect("it is known").detached, 0);
-        assert_whole(&v.fs);
-        cost
+        cost_of_all(v)
     });
     assert!(many.step_bytes < 64 << 10, "{many:?}");
 }
@@ -134,10 +139,7 @@ fn removing_a_subvolume_costs_in_proportion_to_its_nested_subvolumes() {
         }
         forget(&v, top);
         v.fs.rmr(&root(), home(), b"top").expect("a subvolume");
-        let (v, cost) = cost_of(v);
-        assert_eq!(v.fs.status().expect("it is known").detached, 0);
-        assert_whole(&v.fs);
-        cost
+        cost_of_all(v)
     });
     assert!(many.step_bytes < 64 << 10, "{many:?}");
 }
@@ -150,10 +152,7 @@ fn a_rollback_costs_in_proportion_to_the_subvolumes_nested_in_the_old_tree() {
         v.fs.snapshot_create(&root(), dir, b"s").expect("space");
         v.fs.rollback(&root(), dir, b"s").expect("a snapshot");
         forget(&v, dir);
-        let (v, cost) = cost_of(v);
-        assert_eq!(v.fs.status().expect("it is known").detached, 0);
-        assert_whole(&v.fs);
-        cost
+        cost_of_all(v)
     });
 }
 

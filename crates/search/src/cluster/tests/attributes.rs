@@ -95,15 +95,20 @@ fn mismatched_attribute_columns_are_damage() {
     let error = error.unwrap().verify().unwrap_err();
     assert!(error.to_string().contains("place 2 of 1"), "{error}");
     let swapped = changed(&|head| head.attributes[0].values = head.attributes[2].values).unwrap();
-    swapped.verify().unwrap_err();
-    changed(&|head| head.attributes[1].values = Stored::Constant(1)).map(drop).unwrap_err();
+    let error = swapped.verify().unwrap_err().to_string();
+    assert!(error.contains("place 11 of 1"), "{error}");
+    let error = changed(&|head| head.attributes[1].values = Stored::Constant(1)).map(drop);
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("ranks and their values"), "{error}");
     // The bytes are no values: a request for one returns an error.
     let others = changed(&|head| head.attributes[1].values = head.columns[0].1).unwrap();
     let rare = |value| [Condition::Xattr(b"user.rare".to_vec(), value)];
-    others.verify().unwrap_err();
+    let error = others.verify().unwrap_err().to_string();
+    assert!(error.contains("bytes of a bounded length"), "{error}");
     let has = |row: &RowBuf| XattrRecord::decode(row.as_row().xattrs).unwrap();
     let value = rows.iter().find_map(|row| has(row).get(b"user.rare").map(<[u8]>::to_vec));
-    found(&others, &rare(value)).unwrap_err();
+    let error = found(&others, &rare(value)).unwrap_err().to_string();
+    assert!(error.contains("bytes of a bounded length"), "{error}");
     assert!(!found(&others, &rare(None)).unwrap().is_empty());
 }
 

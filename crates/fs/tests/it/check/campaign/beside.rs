@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fs::{FileSystem, Fs, OpenError, OpenOptions, VolumeReport};
 use inode::{Caller, NodeId};
 use store::Store;
+use testing::SetAtEnd;
 
 use super::anatomy::{DamageSite, places};
 use super::made::made;
@@ -45,10 +46,10 @@ fn checked(fs: &Fs) -> VolumeReport {
     fs.check_volume(&mut proceed).expect("the disk answers")
 }
 
-/// A volume in use, the last changes of which are in the log only, and places that only an opening
-/// reads.
-fn in_use(seed: u64, base: &crate::subject::Base) -> (Media, Arc<Fs>, Vec<DamageSite>) {
-    let media = made(seed, base, false).crashed;
+/// A volume in use, opened after a crash, and places that only an opening reads. Its last changes
+/// are in the log only.
+fn in_use(crashed: &Media) -> (Media, Arc<Fs>, Vec<DamageSite>) {
+    let media = crashed.copy();
     let (fs, store) = opened(&media);
     let root = Caller::root();
     fs.mkdir(&root, NodeId::ROOT, b"before", 0o755).expect("there is space");
@@ -66,7 +67,7 @@ fn in_use(seed: u64, base: &crate::subject::Base) -> (Media, Arc<Fs>, Vec<Damage
 #[test]
 fn files_read_only_at_opening_are_checked_in_use() {
     for (seed, base) in (150..).zip(&BASES) {
-        let (media, fs, found) = in_use(seed, base);
+        let (media, fs, found) = in_use(&made(seed, base, false).crashed);
         let report = checked(&fs);
         assert!(report.is_clean(), "{base:?}:\n{}", reported(&report));
         assert!(found.iter().any(|place| place.structure == "record of the log"), "{base:?}");
@@ -92,7 +93,7 @@ fn files_read_only_at_opening_are_checked_in_use() {
 #[test]
 fn an_unopenable_volume_is_not_clean_while_a_daemon_has_it_open() {
     for (seed, base) in (153..).zip(&BASES) {
-        let (media, fs, found) = in_use(seed, base);
+        let (media, fs, found) = in_use(&made(seed, base, false).crashed);
         let twice = ["superblock", "manifest", "copy of the manifest"];
         let struck: Vec<_> =
             found.iter().filter(|place| twice.contains(&place.structure)).collect();
@@ -134,8 +135,9 @@ fn segments(media: &Media) -> BTreeSet<String> {
 #[test]
 fn a_damaged_log_is_not_needed_after_a_change_and_a_close() {
     for (seed, base) in (159..).zip(&BASES) {
+        let crashed = made(seed, base, false).crashed;
         for how in 0..5 {
-            let (media, fs, found) = in_use(seed, base);
+            let (media, fs, found) = in_use(&crashed);
             let of_log = |place: &&DamageSite| place.structure.ends_with("of the log");
             let last = found.iter().rfind(of_log).expect("there is a log").path.clone();
             match how {
@@ -192,21 +194,18 @@ fn a_check_beside_writes_and_checkpoints_reports_nothing() {
                     store.checkpoint().expect("there is space");
                 }
             });
+            let _end = SetAtEnd(&ended);
             let (mut given_up, enough) = (0, scale(7, 20) as usize);
             for round in 0..2000 {
                 let before = segments(&media);
                 let report = checked(&fs);
                 let after = segments(&media);
                 given_up += before.iter().filter(|path| !after.contains(*path)).count();
-                if !report.is_clean() {
-                    ended.store(true, Ordering::Relaxed);
-                    panic!("{base:?}, round {round}:\n{}", reported(&report));
-                }
+                assert!(report.is_clean(), "{base:?}, round {round}:\n{}", reported(&report));
                 if round >= enough && given_up >= enough {
                     break;
                 }
             }
-            ended.store(true, Ordering::Relaxed);
             assert!(given_up >= enough, "{base:?}: {given_up} segments of the log were given up");
         });
     }

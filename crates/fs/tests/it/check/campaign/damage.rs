@@ -223,15 +223,16 @@ impl Target<'_> {
         let is_file = kind(path).is_some();
         let space = if is_file { *length } else { length.next_multiple_of(UNIT_BYTES as u64) };
         let is_whole_file = *length == now.len() as u64;
+        let name = sealed(path);
         for (old, places) in self.olds.iter().zip(self.were).rev() {
             let was = |was: &&DamageSite| {
-                let same_place = sealed(&was.path) == sealed(path) && was.offset == *offset;
-                let same_kind = is_file && kind(&was.path) == kind(path);
-                was.structure == *structure && (same_place || same_kind) || {
-                    // A segment is sealed meanwhile.
-                    same_place
-                        && [was.structure, structure].iter().all(|s| s.starts_with("contents"))
-                }
+                let is_same = was.structure == *structure;
+                // A segment is sealed meanwhile.
+                let is_alike =
+                    || [was.structure, structure].iter().all(|s| s.starts_with("contents"));
+                let same_place = || was.offset == *offset && sealed(&was.path) == name;
+                let same_kind = || is_same && is_file && kind(&was.path) == kind(path);
+                (is_same || is_alike()) && (same_place() || same_kind())
             };
             for was in places.iter().filter(was) {
                 if !is_whole_file && was.length > space {

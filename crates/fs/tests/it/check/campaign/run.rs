@@ -124,7 +124,8 @@ impl Case<'_> {
         if after.is_same() {
             return Outcome::Reported;
         }
-        let is_more = |refused: &&Refused| !seen.refused.iter().any(|before| before.is(refused));
+        let before: BTreeSet<&str> = seen.refused.iter().map(|it| it.what.as_str()).collect();
+        let is_more = |refused: &&Refused| !before.contains(refused.what.as_str());
         let more: Vec<_> = after.refused.iter().filter(is_more).collect();
         assert!(seen.looked.closed.is_some() || more.is_empty(), "{what}: lost by it: {more:#?}");
         self.assert_named(&after, &repaired.after);
@@ -259,12 +260,14 @@ impl Case<'_> {
         let named: BTreeSet<&[u8]> =
             report.problems.iter().map(|problem| problem.path.as_slice()).collect();
         let nodes = &volume.right.dump.nodes;
+        let mut alike: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (path, node) in nodes {
+            alike.entry(&node.first_path).or_default().push(path);
+        }
         let mut unnamed = BTreeSet::new();
         for refused in &seen.refused {
             let Some(path) = &refused.path else { continue };
-            let first = &nodes[path].first_path;
-            let alike = |other: &&testing::model::OpPath| nodes[*other].first_path == *first;
-            let is_named = nodes.keys().filter(alike).any(|path| {
+            let is_named = alike[&nodes[path].first_path].iter().any(|path| {
                 let mut text = Vec::new();
                 let above = path.iter().any(|name| {
                     text.push(b'/');

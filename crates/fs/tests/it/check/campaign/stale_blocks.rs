@@ -6,6 +6,8 @@
 //! stale. Contents of a file have no header: the checksum in the record of the extent finds that
 //! they are old.
 
+use std::collections::BTreeMap;
+
 use fs::Engine;
 
 use super::anatomy::{DamageSite, places};
@@ -72,10 +74,15 @@ fn worn(engine: Engine, base: &Base, wanted: &[&'static str]) {
             let target = Target { all: &were[at], olds: before.0, were: before.1 };
             let is_missing =
                 |place: &&DamageSite| !table.contains_key(&(place.structure, Damage::Old));
-            let was_there = |place: &&DamageSite| {
-                is_missing(place) && target.same_kind(place, &media.read(&place.path)).is_some()
+            let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+            let mut was_there = |place: &&DamageSite| {
+                let read = || media.read(&place.path);
+                is_missing(place)
+                    && target
+                        .same_kind(place, files.entry(place.path.clone()).or_insert_with(read))
+                        .is_some()
             };
-            let Some(place) = were[at].iter().find(was_there) else { continue };
+            let Some(place) = were[at].iter().find(|place| was_there(place)) else { continue };
             let earlier = as_it_was(media, base, before.0);
             let how = (seed, &[Damage::Old][..], before.1);
             campaign((&earlier, media, "worn"), how, &|other| other == place, &mut table);
