@@ -8,7 +8,7 @@ echo
 echo "What failed:"
 {
   # The parts and programs, and the suites.
-  sed -nE 's/^-- (.*): [0-9]+ s, code [1-9][0-9]*$/part: \1/p; s/^FAILED: (.*)$/program: \1/p; s/^(.* failed \(code [0-9]+\))$/suite: \1/p' "$log"
+  sed -nE 's/^-- (.*): [0-9]+ s, code [1-9][0-9]*$/part: \1/p; s/^FAILED: (.*)$/program: \1/p; s/^(.* failed \(code [0-9]+\))$/suite: \1/p; /^HANGS: /p' "$log"
   # Single tests, each with the first message of its thread.
   awk '
     { program = ""; line = $0 }
@@ -23,4 +23,4 @@ echo "What failed:"
     match(line, /^test .* \.\.\. FAILED$/) { split(line, part, " "); failed[++count] = program ": " part[2] }
     END { for (i = 1; i <= count; i++) print "test: " failed[i] "; " message[failed[i]] }
   ' "$log" | cut -c 1-300
-} | awk '!seen[$0]++' | tail -n 12
+} | awk '!seen[$0]++' | tail -n 20

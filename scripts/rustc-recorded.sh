@@ -23,6 +23,8 @@ arguments=("$@")
 case $tests,$name,${CARGO_PKG_NAME:-} in
   tests,it,pando-btree | tests,it,pando-fs | tests,it,pando-lsm | tests,it,pando-testing | \
     tests,it,pando-cluster | tests,it,pando-ops | tests,it,pando-wire | tests,fuzz,pando-fuzz | \
+    tests,it,pando-device | tests,it,pando-remote | tests,it,pando-store | tests,it,pando-transfer | \
+    tests,trace,pando-trace | \
     tests,rpc,pando-rpc | tests,volume,pando-volume | \
     tests,device,pando-device | tests,format,pando-format | tests,fs,pando-fs | tests,lsm,pando-lsm)
     arguments=("${arguments[@]/#opt-level=[1-3]/opt-level=0}")

@@ -52,16 +52,28 @@ fi
 
 # The suites of POSIX behaviour, built once for this checkout: scripts/posix runs them.
 suites() {
-  local tools
-  tools=$(cd "$(dirname "$0")/.." && pwd)/target/tools
-  for suite in pjdfstest@0.2.2 fsx@0.3.2; do
-    grep -qs "^$suite\$" "$tools/installed" && continue
-    step "setup: building $suite"
-    CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off cargo install --quiet --locked \
-      "$suite" --root "$tools" --target-dir "$tools/build" --force
-    echo "$suite" >> "$tools/installed"
+  local here tools version name
+  here=$(cd "$(dirname "$0")" && pwd)
+  tools=${here%/*}/target/tools
+  version="suites@$(cat "$here/posix/suites.toml" "$here/posix/suites.lock" | cksum | cut -d ' ' -f 1)"
+  if ! grep -qs "^$version\$" "$tools/installed"; then
+    step "setup: building pjdfstest and fsx"
+    mkdir -p "$tools/build" "$tools/bin"
+    cp "$here/posix/suites.toml" "$tools/build/Cargo.toml"
+    cp "$here/posix/suites.lock" "$tools/build/Cargo.lock"
+    : > "$tools/build/empty.rs"
+    (
+      # Not what test.sh sets for the build of the tests.
+      unset RUSTC_WORKSPACE_WRAPPER
+      cd "$tools/build"
+      cargo build --quiet --locked --release --package fsx --package pjdfstest --target-dir target
+    )
+    for name in fsx pjdfstest; do
+      install "$tools/build/target/release/$name" "$tools/bin/$name"
+    done
+    echo "$version" >> "$tools/installed"
     steps_end
-  done
+  fi
   rm -rf "$tools/build"
   # Without it the tests of object stores run on the small server that they have.
   ! command -v go >/dev/null 2>&1 || bash "$(dirname "$0")/s3-server.sh" install ||

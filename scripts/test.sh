@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
 # A run that prints no result for this many seconds hangs. There is no total limit: a machine that
 # is busy with other work takes hours, and must give a verdict too.
-SILENT=${SILENT:-1800}
+SILENT=${SILENT:-900}
 log=$(mktemp)
 suites=$(mktemp)
 building=
@@ -92,8 +92,8 @@ fi
 # its tests would only start rustdoc.
 what=(--workspace --features pando-scheduled/sim --bins --tests)
 
-echo "Formats, lints, documentation, the tests, POSIX suites on both engines, fuzzing: about half an hour on"
-echo "two cores in a fresh clone, two fifths of it building; longer on a busy machine."
+echo "Formats, lints, documentation, the tests, POSIX suites on both engines, fuzzing: about 18 minutes on"
+echo "two idle cores in a fresh clone, two fifths of it building; longer on a busy machine."
 [ -n "${TOOLS:-}" ] || tools_begin
 
 step "formatting"
@@ -147,8 +147,10 @@ while kill -0 "$run" 2>/dev/null; do
   sleep 2
   rested=$(($(date +%s) - $(stat -c %Y "$log")))
   [ "$rested" -gt "$SILENT" ] || continue
+  echo "The tests are ended: none gave a result for $SILENT s." >&2
+  bash scripts/hanging.sh "$log" | tee -a "$log" || true
   kill -- "-$run" 2>/dev/null || true
-  echo "The tests were ended: none gave a result for $SILENT s. See which one has none." >&2
+  break
 done
 rc=0
 wait "$run" || rc=$?

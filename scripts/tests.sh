@@ -15,13 +15,14 @@ shift
 export cargo suites
 # They wait: more of them than there are processors.
 threads=$((3 * $(nproc)))
-# Packages whose tests take longest, in this order; those of others by their size.
+# Packages whose tests take longest, in this order; the instruction counts and fuzzing
+# come next, then those of others by their size.
 # scripts/slow-tests.sh lists the dearest tests.
-longest="testing/scheduled crates/fs crates/btree crates/lsm crates/objects crates/transfer crates/search crates/store"
+longest="crates/fs testing/scheduled crates/lsm crates/btree testing/models crates/objects bench/workloads crates/remote crates/data xtask crates/search crates/transfer crates/store"
 
 list=$(mktemp)
 memory=
-trap 'rm -f "$list"; [ -z "$memory" ] || { umount --lazy "$memory" && rmdir "$memory"; }' EXIT
+trap 'rm -f "$list" "$list.waiting"; [ -z "$memory" ] || { umount --lazy "$memory" && rmdir "$memory"; }' EXIT
 # One line a program: the directory of its package, and its path.
 $cargo test "$@" --no-run --quiet --message-format=json |
   sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1 \2/p' > "$list"
@@ -34,12 +35,28 @@ export MIMALLOC_ALLOW_THP=0
 is_of_program() { [[ $1 == */crates/pando && $2 == */it-* ]]; }
 
 # run DIRECTORY PROGRAM [ARGUMENT...]
+# Ends with the program, not with the last process that has its output: one that a test left would hold the
+# whole run, after all results. Its lines are awaited for ten seconds, and what then has it is named.
 run() {
-  local directory=$1 program=$2 code=0
+  local directory=$1 program=$2 code=0 lines printer holder
   shift 2
   local name=${directory#"$PWD/"}
   echo "$name: running ${program#"$PWD/"}"
-  (cd "$directory" && exec "$program" "$@") 2>&1 | sed -u "s|^|$name: |" || code=1
+  lines=$(mktemp -u)
+  mkfifo "$lines"
+  sed -u "s|^|$name: |" < "$lines" &
+  printer=$!
+  (cd "$directory" && exec "$program" "$@") > "$lines" 2>&1 || code=1
+  for _ in $(seq 100); do
+    kill -0 "$printer" 2> /dev/null || break
+    sleep 0.1
+  done
+  for holder in $(find /proc/[0-9]*/fd -lname "$lines*" 2> /dev/null | cut -d/ -f3 | sort -u); do
+    [ "$holder" = "$printer" ] || echo "LEFT RUNNING by $name: $(tr '\0' ' ' < "/proc/$holder/cmdline" 2> /dev/null | cut -c 1-200)"
+  done
+  kill "$printer" 2> /dev/null || true
+  wait "$printer" 2> /dev/null || true
+  rm -f "$lines"
   [ "$code" -eq 0 ] || echo "FAILED: $name, ${program#"$PWD/"}"
   return "$code"
 }
@@ -71,17 +88,29 @@ in_memory() {
   echo "the program's tests keep their files ${memory:+in memory, at }${memory:-in /tmp}"
 }
 
+# Tests of the program that wait for clocks, up to two minutes, and compute nothing. In the order of names
+# they would begin near the end, and the run would wait for them.
+waiting=(retention::the_daemon_takes_snapshots sessions::an_idle)
+
 of_program() {
-  local directory program
+  local directory program waits code=0 skipped=() test
   [ -z "$memory" ] || export TMPDIR=$memory
+  for test in "${waiting[@]}"; do skipped+=(--skip "$test"); done
   while read -r -u 3 directory program; do
-    ! is_of_program "$directory" "$program" || run "$directory" "$program" --test-threads="$threads"
+    is_of_program "$directory" "$program" || continue
+    # Their output is printed when all have ended, in one piece.
+    run "$directory" "$program" --test-threads="$threads" "${waiting[@]}" > "$list.waiting" &
+    waits=$!
+    run "$directory" "$program" --test-threads="$threads" "${skipped[@]}" || code=1
+    wait "$waits" || code=1
+    cat "$list.waiting"
   done 3< "$list"
+  return "$code"
 }
 
-# Every decoder, random calls, damaged volumes: a quarter of a minute of CPU time. The program is one that
-# was built for the tests.
-fuzz() { PROGRAM=target/debug/pando-fuzz bash scripts/fuzz.sh 8 "${FUZZ_SEED:-1}"; }
+# Every decoder, random calls, damaged volumes: seconds of CPU time, hours in `make soak-fuzz`. The program is
+# one that was built for the tests.
+fuzz() { PROGRAM=target/debug/pando-fuzz bash scripts/fuzz.sh 4 "${FUZZ_SEED:-1}"; }
 
 # What a part reports as not tested is printed again at the end.
 posix() { bash scripts/posix/lanes.sh quick 2>&1 | tee -a "$suites"; }
@@ -125,22 +154,25 @@ behind() {
   "$@"
 }
 
-# One line a piece of work, the longest first.
+# One line a piece of work, the longest first: what is short fills the end, so that no processor is idle
+# beside the last long one.
 work() {
   local directory program rank package behind
-  while read -r directory program; do
-    is_of_program "$directory" "$program" && continue
-    rank=99 behind=
-    for package in $longest; do
-      rank=$((rank - 1))
-      [ "$directory" != "$PWD/$package" ] || break
-      [ "$package" != "${longest##* }" ] || rank=0
-    done
-    [ "$directory" = "$PWD/testing/scheduled" ] || behind=behind
-    echo "$rank $(stat -c %s "$program") ${behind:-} run $directory $program"
-  done < "$list" | sort -k1,1nr -k2,2nr | cut -d ' ' -f 3-
-  echo behind timed_fuzz
-  echo behind timed_counts
+  {
+    while read -r directory program; do
+      is_of_program "$directory" "$program" && continue
+      rank=99 behind=
+      for package in $longest; do
+        rank=$((rank - 1))
+        [ "$directory" != "$PWD/$package" ] || break
+        [ "$package" != "${longest##* }" ] || rank=0
+      done
+      [ "$directory" = "$PWD/testing/scheduled" ] || behind=behind
+      echo "$rank $(stat -c %s "$program") ${behind:-} run $directory $program"
+    done < "$list"
+    echo 1 1 behind timed_counts
+    echo 1 0 behind timed_fuzz
+  } | sort -k1,1nr -k2,2nr | cut -d ' ' -f 3-
 }
 timed_fuzz() { part "fuzzing" fuzz; }
 timed_counts() { part "instruction counts" counts; }

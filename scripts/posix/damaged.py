@@ -375,6 +375,18 @@ def newest(case, prefix):
     return max(name for name in case.files("lsm", "index") if name.startswith(prefix))
 
 
+def in_index(case):
+    """A place of the index that a check reports. A file that an earlier base left may be there, too,
+    where the machine was slow; nothing reads that one."""
+    for name in sorted(case.files("index"), reverse=True):
+        if "/cluster-" in name:
+            case.strike(name, 300)
+            if case.fsck(case.volume):
+                return name, 300
+            case.strike(name, 300)
+    return check("no file of the index is struck as it should be", False)
+
+
 def segment(case, who, part):
     """The place of the contents of a file."""
     place = next(case.find(contents(f"{who} {part}", 9_000)[4096:4200], "data/open", "data/sealed"), None)
@@ -397,7 +409,7 @@ CASES = {
     "copy of the state": (lambda c: c.strike("btree/super-1", 70, "zeros") if os.path.isdir(f"{c.volume}/btree")
                           else c.strike(newest(c, "lsm/copy-"), 70, "zeros"), "healed"),
     "header": (lambda c: c.strike("volume.pando", 30), "closed"),
-    "index": (lambda c: c.strike(newest(c, "index/cluster-"), 300), "repaired"),
+    "index": (in_index, "repaired"),
 }
 
 

@@ -73,7 +73,7 @@ done
 end=$((SECONDS + seconds - 1))
 snapshots=0
 while [ "$SECONDS" -lt "$end" ]; do
-  sleep 2
+  sleep 0.3
   mkdir "$mnt/tiny/.snapshots/s$snapshots" "$mnt/large/.snapshots/s$snapshots"
   [ "$snapshots" -lt 3 ] || rmdir "$mnt/large/.snapshots/s$((snapshots - 3))"
   snapshots=$((snapshots + 1))

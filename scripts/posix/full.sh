@@ -3,6 +3,7 @@
 # in root's directories and in nobody's; durable data is readable; removals free space, and what is
 # written then is there after the next mount; the volume is clean.
 #   scripts/posix/full.sh
+#   FULL_USERS=root                        as these users; otherwise as nobody, and then as root
 . "$(dirname "$0")/lib.sh"
 skip_without_mounts
 mkdir "$work/small"
@@ -98,7 +99,7 @@ def verify():
 print(f"full: {what} as {user}: %d files, %d names" % (fill() if what == "fill" else verify()))
 PYTHON
 
-for user in nobody root; do
+for user in ${FULL_USERS:-nobody root}; do
   install -d -o "$user" "$mnt/$user"
   python3 "$work/full.py" "$mnt" fill "$user" || fail "a full disk, as $user"
   python3 "$work/full.py" "$mnt" verify "$user" || fail "what is there then, as $user"

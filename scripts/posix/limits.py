@@ -25,6 +25,8 @@ SIZE_MAX = (1 << 63) - 1
 MEMORY_MAX = 64 << 10
 # How often a listing is interrupted to check the daemon's memory.
 SAMPLES = 50
+# How often names are made, looked up and removed in a large and in a small directory, and how many.
+TURNS, NAMES = int(os.environ.get("TURNS", "15")), int(os.environ.get("NAMES", "400"))
 
 
 def check(what, truth):
@@ -188,10 +190,10 @@ def large_directory():
          ls_f_first_bytes_ms=round(streamed, 2), ls_f_first_bytes_of_few_ms=round(streamed_of_few, 2),
          ls_kib=held, daemon_grew_kib=peak)
     rounds = {"create": [], "stat": [], "absent": [], "unlink": []}
-    for turn in range(15):
+    for turn in range(TURNS):
         took = {}
         for place in (("large", "small") if turn % 2 else ("small", "large")):
-            names = [f"{place}/new-{turn}-{n}" for n in range(400)]
+            names = [f"{place}/new-{turn}-{n}" for n in range(NAMES)]
             for what, act in (("create", lambda name: os.close(os.open(name, os.O_WRONLY | os.O_CREAT))),
                               ("stat", os.stat),
                               ("absent", lambda name: absent(name + "-no")),

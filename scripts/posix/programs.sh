@@ -7,6 +7,8 @@
 # Each as root, and then as an ordinary user in a directory of its own.
 #   scripts/posix/programs.sh [NAME...]      only these parts
 #   PROGRAMS_USERS=root                      as these users; otherwise as root and nobody
+#   PROGRAMS_OF_OTHERS="git calls"           all parts as root, and only these as another user
+#   SQLITE_ROUNDS="2 3"                      of 1 to 4 as root: in 3 and 4 the daemon is killed, not the writer
 . "$(dirname "$0")/lib.sh"
 skip_without_mounts
 mount_pando suid,dev
@@ -258,7 +260,7 @@ part_atime() {
 }
 
 # Daemon and volume continue when a part runs as nobody: nobody kills neither.
-scripts=$work sources=$work/sources sqlite_rounds="1 2 3 4"
+scripts=$work sources=$work/sources sqlite_rounds=${SQLITE_ROUNDS:-1 2 3 4}
 mkdir "$mnt/nobody" "$work/nobody"
 chown nobody:nogroup "$mnt/nobody" "$work/nobody"
 as_nobody=(setpriv --reuid nobody --regid nogroup --clear-groups env HOME="$work/nobody"
@@ -279,7 +281,9 @@ part_as() { # USER PART
 }
 
 for user in ${PROGRAMS_USERS:-root nobody}; do
-  for part in "${@:-archives git sqlite cargo tools calls coherence totals extents handles atime}"; do
+  parts="archives git sqlite cargo tools calls coherence totals extents handles atime"
+  [ "$user" = root ] || parts=${PROGRAMS_OF_OTHERS:-$parts}
+  for part in "${@:-$parts}"; do
     for one in $part; do
       start=$(date +%s%N)
       part_as "$user" "$one"
