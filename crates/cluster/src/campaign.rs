@@ -13,7 +13,7 @@ use std::time::Duration;
 use device::sync::Mutex;
 
 use crate::coordinator::{Coordinator, Error, Item, Lease, Put, Result};
-use crate::values::{Advertised, Owner, owner_key, server_key};
+use crate::values::{Advertised, Holder, holder_key, server_key};
 
 /// A server's part in the decisions about volumes.
 pub struct Campaign {
@@ -43,7 +43,7 @@ pub enum Standing {
     /// This server should own it.
     Ours,
     /// Another one does.
-    Theirs(Owner),
+    Theirs(Holder),
 }
 
 impl Campaign {
@@ -187,15 +187,15 @@ impl Campaign {
     }
 
     fn ask(&self, volume: &[u8; 16], lease: Lease) -> Result<Standing> {
-        let key = owner_key(volume);
+        let key = holder_key(volume);
         let Advertised { instance, address } = self.own.clone();
-        let own = Owner { server: self.name.clone(), instance, address };
+        let own = Holder { server: self.name.clone(), instance, address };
         match self.coordinator.put_if_absent(&key, &own.encode(), Some(lease))? {
             Put::Made(_) => Ok(Standing::Ours),
             Put::Exists(item) => {
-                let owner = owner_in(&item)?;
-                if owner != own {
-                    return Ok(Standing::Theirs(owner));
+                let holder = holder_in(&item)?;
+                if holder != own {
+                    return Ok(Standing::Theirs(holder));
                 }
                 if item.lease != Some(lease) {
                     // Made under an earlier lease of this process: it would vanish with that.
@@ -235,18 +235,18 @@ impl Campaign {
 
     /// Removes the name of a volume if this server has it.
     fn remove_own(&self, volume: &[u8; 16]) -> Result<()> {
-        let key = owner_key(volume);
+        let key = holder_key(volume);
         if let Some(item) = self.coordinator.get(&key)?
-            && self.is_own(&owner_in(&item)?)
+            && self.is_own(&holder_in(&item)?)
         {
             self.coordinator.remove(&key, item.revision)?;
         }
         Ok(())
     }
 
-    /// Whether an owner is this server.
-    pub fn is_own(&self, owner: &Owner) -> bool {
-        owner.instance == self.own.instance && owner.server == self.name
+    /// Whether a holder is this server.
+    pub fn is_own(&self, holder: &Holder) -> bool {
+        holder.instance == self.own.instance && holder.server == self.name
     }
 
     /// Ends the lease: what this server owns is free for others at once.
@@ -261,15 +261,15 @@ impl Campaign {
     }
 
     /// Who owns a volume, by the coordinator's word now.
-    pub fn owner(&self, volume: &[u8; 16]) -> Result<Option<Owner>> {
-        let item = self.coordinator.get(&owner_key(volume))?;
-        item.as_ref().map(owner_in).transpose()
+    pub fn holder(&self, volume: &[u8; 16]) -> Result<Option<Holder>> {
+        let item = self.coordinator.get(&holder_key(volume))?;
+        item.as_ref().map(holder_in).transpose()
     }
 }
 
-/// The owner that a record of the coordinator names.
-fn owner_in(item: &Item) -> Result<Owner> {
-    Owner::decode(&item.value).map_err(|error| Error::Foreign(format!("{}: {error}", item.key)))
+/// The holder that a record of the coordinator names.
+fn holder_in(item: &Item) -> Result<Holder> {
+    Holder::decode(&item.value).map_err(|error| Error::Foreign(format!("{}: {error}", item.key)))
 }
 
 /// Separates an error that concerns one volume alone, a record that cannot be read, from those that

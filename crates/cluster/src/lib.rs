@@ -23,6 +23,6 @@ pub use crate::campaign::{Campaign, Standing};
 pub use crate::coordinator::{Coordinator, Error, Item, Lease, Put, Result};
 pub use crate::etcd::{Etcd, EtcdSettings};
 pub use crate::values::{
-    Advertised, NAME_BYTES_MAX, Owner, VALUE_BYTES_MAX, is_server_name, owner_key, server_key,
+    Advertised, Holder, NAME_BYTES_MAX, VALUE_BYTES_MAX, holder_key, is_server_name, server_key,
     volume_of_key,
 };

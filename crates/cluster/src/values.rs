@@ -12,8 +12,8 @@ pub const NAME_BYTES_MAX: usize = 64;
 
 /// What all keys begin with. A change of values that earlier programs would misread gets another.
 const ROOT: &str = "pando/1/";
-/// Name of the key of a volume's owner, below the volume.
-const OWNER: &str = "/owner";
+/// Name of the key of a volume's holder, below the volume. Servers of other releases read it.
+const HOLDER: &str = "/owner";
 
 /// What a server announces of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct Advertised {
 
 /// Who owns a volume, or is about to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owner {
+pub struct Holder {
     /// The server's name.
     pub server: String,
     /// Its process.
@@ -46,17 +46,17 @@ pub fn server_key(name: &str) -> String {
     format!("{ROOT}servers/{name}")
 }
 
-/// The key of the owner of a volume.
-pub fn owner_key(volume: &[u8; 16]) -> String {
-    format!("{ROOT}volumes/{:032x}{OWNER}", u128::from_be_bytes(*volume))
+/// The key of the holder of a volume.
+pub fn holder_key(volume: &[u8; 16]) -> String {
+    format!("{ROOT}volumes/{:032x}{HOLDER}", u128::from_be_bytes(*volume))
 }
 
-/// The volume of an owner's key.
+/// The volume of a holder's key.
 pub fn volume_of_key(key: &str) -> Option<[u8; 16]> {
-    let volume = key.strip_prefix(ROOT)?.strip_prefix("volumes/")?.strip_suffix(OWNER)?;
+    let volume = key.strip_prefix(ROOT)?.strip_prefix("volumes/")?.strip_suffix(HOLDER)?;
     let number = u128::from_str_radix(volume, 16).ok()?;
     let volume = number.to_be_bytes();
-    (owner_key(&volume) == key).then_some(volume)
+    (holder_key(&volume) == key).then_some(volume)
 }
 
 fn encode(value: &impl Serialize) -> Vec<u8> {
@@ -82,14 +82,14 @@ impl Advertised {
     }
 }
 
-impl Owner {
+impl Holder {
     /// Its value.
     pub fn encode(&self) -> Vec<u8> {
         encode(self)
     }
 
     /// Reads a value.
-    pub fn decode(value: &[u8]) -> Result<Owner> {
+    pub fn decode(value: &[u8]) -> Result<Holder> {
         decode(value)
     }
 }
@@ -103,23 +103,23 @@ mod tests {
         let mut volume = [0; 16];
         volume[0] = 0xab;
         let key = "pando/1/volumes/ab000000000000000000000000000000/owner";
-        assert_eq!(owner_key(&volume), key);
+        assert_eq!(holder_key(&volume), key);
         assert_eq!(volume_of_key(key), Some(volume));
         assert_eq!(server_key("a"), "pando/1/servers/a");
         for wrong in ["", "pando/1/volumes//owner", "pando/1/volumes/1/owner", &server_key("a")] {
             assert_eq!(volume_of_key(wrong), None, "{wrong}");
         }
-        let owner = Owner {
+        let holder = Holder {
             server: "a".to_owned(),
             instance: "00ff".to_owned(),
             address: "[::1]:7440".to_owned(),
         };
         let text = r#"{"server":"a","instance":"00ff","address":"[::1]:7440"}"#;
-        assert_eq!(owner.encode(), text.as_bytes());
-        assert_eq!(Owner::decode(text.as_bytes()), Ok(owner.clone()));
+        assert_eq!(holder.encode(), text.as_bytes());
+        assert_eq!(Holder::decode(text.as_bytes()), Ok(holder.clone()));
         let newer = r#"{"address":"[::1]:7440","rack":7,"instance":"00ff","server":"a"}"#;
-        assert_eq!(Owner::decode(newer.as_bytes()), Ok(owner));
-        let is_foreign = |bytes: &[u8]| matches!(Owner::decode(bytes), Err(Error::Foreign(_)));
+        assert_eq!(Holder::decode(newer.as_bytes()), Ok(holder));
+        let is_foreign = |bytes: &[u8]| matches!(Holder::decode(bytes), Err(Error::Foreign(_)));
         for length in 0..text.len() {
             assert!(is_foreign(&text.as_bytes()[..length]), "{length}");
         }

@@ -408,7 +408,7 @@ pub const OWNERS_PREFIX: [u8; 1] = [OWNER];
 
 /// The owner of a key of limits; `None`: that of the state.
 pub fn parse_owner(key: &[u8]) -> Result<Option<Owner>, Malformed> {
-    let mut reader = Reader::new("owner's key", key);
+    let mut reader = Reader::new("key of an owner", key);
     reader.u8()?;
     if reader.remaining() == 0 { Ok(None) } else { owner(reader).map(Some) }
 }

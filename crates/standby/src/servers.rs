@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cluster::{Campaign, Error, Owner, Standing};
+use cluster::{Campaign, Error, Holder, Standing};
 use device::sync::{Condvar, Mutex};
 use device::{Clock, Thread};
 
@@ -26,7 +26,7 @@ pub type Volume = (String, [u8; 16]);
 type Serve<'a> = dyn FnMut(&Arc<dyn Mandate>) -> Result<(), String> + 'a;
 
 /// Called after each step with a volume's name and the other server that should own it, if any.
-type OnStep = dyn Fn(&str, Option<&Owner>) + Send + Sync;
+type OnStep = dyn Fn(&str, Option<&Holder>) + Send + Sync;
 
 /// A server among those that may serve the same volumes.
 pub struct Standby {
@@ -135,7 +135,7 @@ impl Standby {
             self.stepped.1.notify_all();
             for (name, volume) in volumes {
                 match self.campaign.standing(volume) {
-                    Standing::Theirs(owner) => on_step(name, Some(&owner)),
+                    Standing::Theirs(holder) => on_step(name, Some(&holder)),
                     Standing::Ours | Standing::Unknown => on_step(name, None),
                 }
             }
@@ -180,10 +180,10 @@ impl Standby {
         if device::mutated("a volume is opened without a second question") {
             return true;
         }
-        let owner = self.campaign.owner(volume);
-        let owner =
-            owner.inspect_err(|error| tracing::warn!(%error, "cannot ask whose a volume is"));
-        owner.is_ok_and(|owner| owner.is_some_and(|owner| self.campaign.is_own(&owner)))
+        let holder = self.campaign.holder(volume);
+        let holder =
+            holder.inspect_err(|error| tracing::warn!(%error, "cannot ask whose a volume is"));
+        holder.is_ok_and(|holder| holder.is_some_and(|holder| self.campaign.is_own(&holder)))
     }
 
     /// Lets others have a volume.
@@ -231,7 +231,7 @@ struct Candidate {
 impl Mandate for Candidate {
     fn deposed(&self) -> Option<String> {
         match self.standby.campaign.standing(&self.volume) {
-            Standing::Theirs(owner) => Some(format!("etcd gave the volume to {}", owner.server)),
+            Standing::Theirs(holder) => Some(format!("etcd gave the volume to {}", holder.server)),
             Standing::Ours | Standing::Unknown => None,
         }
     }

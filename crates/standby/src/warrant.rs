@@ -65,7 +65,8 @@ pub struct Owned {
     closes: AtomicBool,
     /// It has been.
     closed: AtomicBool,
-    /// Since when somebody waits for a proof of the owner, on that clock; 0: nobody does.
+    /// Since when somebody waits for a proof that this server has the volume, on that clock; 0:
+    /// nobody does.
     waits_since: AtomicU64,
     /// Called once when it has ended, and before that for a signal.
     on_end: Mutex<Option<Box<OnEnd>>>,
@@ -206,7 +207,7 @@ impl Owned {
         Some(Turn(self))
     }
 
-    /// Whether somebody has waited too long for a proof of the owner.
+    /// Whether somebody has waited too long for such a proof.
     fn waits_too_long(&self, now: Duration) -> bool {
         let since = self.waits_since.load(Ordering::SeqCst);
         since > 0 && now.saturating_sub(Duration::from_nanos(since)) >= UNANSWERED
@@ -282,7 +283,8 @@ impl Warrant for Owned {
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut warned, true) {
-                        tracing::warn!(%error, "answers wait: no proof of the owner");
+                        let what = "answers wait: no proof that this server has the volume";
+                        tracing::warn!(%error, "{what}");
                     }
                     self.pause();
                     drop(turn);
@@ -300,8 +302,8 @@ impl Warrant for Owned {
     }
 }
 
-/// Somebody who waits for a proof of the owner. (Who begins while another waits counts from that
-/// one's beginning, and the first who gets the proof has it for all.)
+/// Somebody who waits for a proof that this server has the volume. (Who begins while another waits
+/// counts from that one's beginning, and the first who gets the proof has it for all.)
 struct Waiting<'a>(&'a Owned);
 
 impl Waiting<'_> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{
-    Advertised, Campaign, Coordinator, Error, Item, Lease, Put, Result, Standing, owner_key,
+    Advertised, Campaign, Coordinator, Error, Item, Lease, Put, Result, Standing, holder_key,
 };
 use device::sync::Mutex;
 
@@ -127,7 +127,7 @@ fn a_volume_that_is_wanted_again_is_kept() {
     for _ in 0..2 {
         one.step().expect("it answers");
         assert_eq!(one.standing(&VOLUME), Standing::Ours);
-        assert!(names.items.lock().contains_key(&owner_key(&VOLUME)));
+        assert!(names.items.lock().contains_key(&holder_key(&VOLUME)));
     }
 }
 
@@ -149,7 +149,7 @@ fn a_record_that_cannot_be_read_stops_nothing_else_and_stays() {
         assert!(matches!(one.leave(volume), Err(Error::Unreachable(_))));
     }
     let damage = |volume| {
-        let (key, value) = (owner_key(volume), b"{".to_vec());
+        let (key, value) = (holder_key(volume), b"{".to_vec());
         let item = Item { key: key.clone(), value, revision: 1, lease: None };
         names.items.lock().insert(key, item)
     };
@@ -160,21 +160,21 @@ fn a_record_that_cannot_be_read_stops_nothing_else_and_stays() {
     }
     for _ in 0..2 {
         let error = one.step().expect_err("two records cannot be read");
-        assert!(matches!(&error, Error::Foreign(what) if what.contains(&owner_key(&BAD))));
+        assert!(matches!(&error, Error::Foreign(what) if what.contains(&holder_key(&BAD))));
         assert_eq!(
             (one.standing(&VOLUME), one.standing(&BAD)),
             (Standing::Ours, Standing::Unknown)
         );
         let mut left: Vec<_> = names.items.lock().keys().cloned().collect();
         left.retain(|key| key.contains("/volumes/"));
-        assert_eq!(left, [BAD, OWED_BAD, VOLUME].map(|volume| owner_key(&volume)));
+        assert_eq!(left, [BAD, OWED_BAD, VOLUME].map(|volume| holder_key(&volume)));
     }
     // What is owed is given back when its record can be read again.
-    names.items.lock().insert(owner_key(&OWED_BAD), intact);
-    names.items.lock().remove(&owner_key(&BAD));
+    names.items.lock().insert(holder_key(&OWED_BAD), intact);
+    names.items.lock().remove(&holder_key(&BAD));
     one.step().expect("all can be read");
     assert_eq!(one.standing(&BAD), Standing::Ours);
-    assert!(!names.items.lock().contains_key(&owner_key(&OWED_BAD)));
+    assert!(!names.items.lock().contains_key(&holder_key(&OWED_BAD)));
 }
 
 /// Regression: a record that could not be read ended what was owed.
@@ -184,7 +184,7 @@ fn a_volume_is_owed_until_its_record_can_be_read() {
     let one = campaign(&names, "one");
     one.enter(VOLUME);
     one.step().expect("it answers");
-    let key = owner_key(&VOLUME);
+    let key = holder_key(&VOLUME);
     let set = |value: &[u8]| {
         let mut items = names.items.lock();
         let item = items.get_mut(&key).expect("it was made");

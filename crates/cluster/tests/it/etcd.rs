@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{
-    Advertised, Campaign, Coordinator, Error, Etcd, EtcdSettings, Lease, Owner, Put, Standing,
-    owner_key,
+    Advertised, Campaign, Coordinator, Error, Etcd, EtcdSettings, Holder, Lease, Put, Standing,
+    holder_key,
 };
 use device::{Clock, SystemClock};
 
@@ -25,7 +25,7 @@ fn campaign(etcd: &Running, name: &str, instance: &str) -> Campaign {
 }
 
 fn theirs(name: &str, instance: &str) -> Standing {
-    Standing::Theirs(Owner {
+    Standing::Theirs(Holder {
         server: name.to_owned(),
         instance: instance.to_owned(),
         address: format!("{name}.example:7440"),
@@ -108,11 +108,11 @@ fn one_server_owns_a_volume_until_it_ends_or_is_silent() {
     one.step().expect("it answers");
     assert_eq!(one.standing(&VOLUME), Standing::Ours);
     one.leave(&VOLUME).expect("it answers");
-    assert_eq!(etcd.coordinator().get(&owner_key(&VOLUME)), Ok(None));
+    assert_eq!(etcd.coordinator().get(&holder_key(&VOLUME)), Ok(None));
 }
 
 #[test]
-fn an_etcd_that_is_gone_and_comes_back_changes_no_owner() {
+fn an_etcd_that_is_gone_and_comes_back_changes_no_holder() {
     let Some(etcd) = Running::start("") else { return };
     let one = campaign(&etcd, "one", "11");
     one.step().expect("it answers");

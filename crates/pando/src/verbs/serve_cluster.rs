@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::Launch;
-use cluster::{Advertised, Campaign, Coordinator, Etcd, EtcdSettings, Owner};
+use cluster::{Advertised, Campaign, Coordinator, Etcd, EtcdSettings, Holder};
 use device::sync::{self, Mutex};
 use device::{Clock, Random, SystemClock, SystemRandom};
 use remote::Server;
@@ -83,8 +83,8 @@ pub(super) fn run(
         match heard.recv() {
             Ok(StateChange::Ended) => left -= 1,
             Ok(StateChange::Serving(name)) => print_state(address, &name, &shown, None, output)?,
-            Ok(StateChange::Standby(name, owner)) => {
-                print_state(address, &name, &shown, Some(&owner), output)?;
+            Ok(StateChange::Standby(name, holder)) => {
+                print_state(address, &name, &shown, Some(&holder), output)?;
             }
             Err(_) => break,
         }
@@ -160,21 +160,21 @@ fn watch_signals(standby: &Arc<Standby>) -> Result<()> {
 }
 
 /// Called with a volume's name and the other server that should own it, if any.
-type OnStep = dyn Fn(&str, Option<&Owner>) + Send + Sync;
+type OnStep = dyn Fn(&str, Option<&Holder>) + Send + Sync;
 
 /// Redirects clients to where volumes are that are not served here, and reports it.
 fn redirect(server: Arc<Server>, changes: sync::Sender<StateChange>) -> Box<OnStep> {
     let known: Mutex<BTreeMap<String, String>> = Mutex::default();
-    Box::new(move |name, owner| {
-        let address = owner.map(|owner| owner.address.clone());
+    Box::new(move |name, holder| {
+        let address = holder.map(|holder| holder.address.clone());
         server.set_elsewhere(name, address.clone());
         let mut known = known.lock();
         let before = match &address {
             Some(address) => known.insert(name.to_owned(), address.clone()),
             None => known.remove(name),
         };
-        if let Some(owner) = owner.filter(|_| before != address) {
-            let who = format!("{} at {}", owner.server, owner.address);
+        if let Some(holder) = holder.filter(|_| before != address) {
+            let who = format!("{} at {}", holder.server, holder.address);
             changes.send(StateChange::Standby(name.to_owned(), who)).unwrap_or_default();
         }
     })
@@ -208,21 +208,50 @@ fn print_state(
     address: SocketAddr,
     name: &str,
     volumes: &BTreeMap<String, PathBuf>,
-    owner: Option<&str>,
+    holder: Option<&str>,
     output: &mut Output,
 ) -> Result<()> {
     let volume = volumes.get(name).map_or_else(String::new, |volume| crate::host::shown(volume));
-    output.object(&json!({
+    output.object(&state_object(address, (name, &volume), holder))?;
+    output.line(&match holder {
+        None => format!("serving {volume} as pando://{address}/{name}"),
+        Some(holder) => format!("standing by for {volume}, which {holder} serves"),
+    })?;
+    output.flush()
+}
+
+/// What a server does for a volume: it serves it, or waits for the server that has it.
+fn state_object(
+    address: SocketAddr,
+    (name, volume): (&str, &str),
+    holder: Option<&str>,
+) -> serde_json::Value {
+    json!({
         "name": name,
         "volume": volume,
         "address": address.to_string(),
         "pid": std::process::id(),
-        "state": if owner.is_none() { "serving" } else { "standby" },
-        "owner": owner,
-    }))?;
-    output.line(&match owner {
-        None => format!("serving {volume} as pando://{address}/{name}"),
-        Some(owner) => format!("standing by for {volume}, which {owner} serves"),
-    })?;
-    output.flush()
+        "state": if holder.is_none() { "serving" } else { "standby" },
+        "server": holder,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An owner is a user. The key had that name.
+    #[test]
+    fn a_state_names_the_server_that_has_the_volume() {
+        let address = ([127, 0, 0, 1], 7).into();
+        let of = |holder| state_object(address, ("v", "s3://b/v"), holder);
+        let (serving, standby) = (of(None), of(Some("two at h:1")));
+        assert_eq!((&serving["state"], &serving["server"]), (&"serving".into(), &json!(null)));
+        assert_eq!(
+            (&standby["state"], &standby["server"]),
+            (&"standby".into(), &"two at h:1".into())
+        );
+        let keys: Vec<&String> = standby.as_object().into_iter().flat_map(|it| it.keys()).collect();
+        assert!(!keys.iter().any(|key| key.contains("owner")), "{keys:?}");
+    }
 }

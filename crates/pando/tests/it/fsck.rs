@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::world::{PANDO, World, answer, is_alive};
 
 on_each_engine!(
-    a_volume_is_clean_beside_its_owner_and_without_one,
+    a_volume_is_clean_beside_its_daemon_and_without_one,
     damage_is_named_and_ends_with_its_own_code,
     a_repair_prints_what_it_would_do_and_then_does_it,
     a_damaged_file_is_named_with_its_path_in_every_subvolume_that_has_it,
@@ -33,7 +33,7 @@ fn filled(engine: &str) -> World {
     world
 }
 
-fn a_volume_is_clean_beside_its_owner_and_without_one(engine: &str) {
+fn a_volume_is_clean_beside_its_daemon_and_without_one(engine: &str) {
     let world = filled(engine);
     // The daemon answers, and keeps running.
     let pid = world.daemon().unwrap();

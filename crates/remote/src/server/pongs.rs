@@ -1,6 +1,6 @@
-//! Pings of all clients of a volume that wait for a proof of its owner. A thread of its own asks
-//! the store, once for all that came before it begins. Requests that wait for the store occupy the
-//! pool's threads, and a client that hears no pong hangs up.
+//! Pings of all clients of a volume that wait for a proof that this server has it. A thread of its
+//! own asks the store, once for all that came before it begins. Requests that wait for the store
+//! occupy the pool's threads, and a client that hears no pong hangs up.
 
 use std::sync::Arc;
 

@@ -127,8 +127,8 @@ fn process(world: &World, host: Host, standby: &Arc<Standby>, hooks: &Hooks) -> 
         return Ok(());
     }
     let redirected = Arc::clone(&server);
-    let on_step = Box::new(move |name: &str, owner: Option<&cluster::Owner>| {
-        redirected.set_elsewhere(name, owner.map(|owner| owner.address.clone()));
+    let on_step = Box::new(move |name: &str, holder: Option<&cluster::Holder>| {
+        redirected.set_elsewhere(name, holder.map(|holder| holder.address.clone()));
     });
     let volume = || (VOLUME.to_owned(), VOLUME_ID);
     let threads = standby.start(vec![volume()], on_step).map_err(|error| error.to_string())?;
