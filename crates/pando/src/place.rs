@@ -59,8 +59,15 @@ impl Target for [&VolumePath; 2] {
         &self[0].volume
     }
 
+    /// By the place that is nearer. Both may be above or below: the first may be the root.
     fn with_typed_path(&self, failure: Failure) -> Failure {
-        match self.iter().find_map(|place| place.as_typed(&failure.path.0)) {
+        let path = &failure.path.0[..];
+        let shared = |place: &&VolumePath| {
+            names(&place.inner).iter().zip(&names(path)).take_while(|(own, of)| own == of).count()
+        };
+        let [one, other] = *self;
+        let by_distance = if shared(&other) > shared(&one) { [other, one] } else { [one, other] };
+        match by_distance.iter().find_map(|place| place.as_typed(path)) {
             Some(path) => failure.at(&path),
             None => failure,
         }
@@ -160,10 +167,6 @@ impl VolumePath {
             let rest = rest.strip_suffix(b"/").unwrap_or(rest);
             return Some([volume.as_os_str().as_bytes(), b":/", rest].concat());
         }
-        let names = |path: &[u8]| -> Vec<Vec<u8>> {
-            let names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
-            names.map(<[u8]>::to_vec).collect()
-        };
         let (own, other, top) = (names(&self.inner), names(rest), names(&self.top));
         other.strip_prefix(&top[..])?;
         if let Some(below) = other.strip_prefix(&own[..]) {
@@ -174,7 +177,7 @@ impl VolumePath {
         let behind = own.strip_prefix(&other[..])?;
         let mut above = self.typed.as_path();
         for name in behind.iter().rev() {
-            if above.file_name()?.as_bytes() != name {
+            if above.file_name()?.as_bytes() != *name {
                 return None;
             }
             above = above.parent()?;
@@ -222,6 +225,11 @@ impl VolumePath {
             Err(failure) => Err(failure),
         }
     }
+}
+
+/// The names that a path consists of.
+fn names(path: &[u8]) -> Vec<&[u8]> {
+    path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect()
 }
 
 /// Refuses `VOLDIR:/path`, unless the path is the root, for a verb that takes a volume.
@@ -487,6 +495,17 @@ mod tests {
         // path.
         let other = place("mnt/link", b"/a/b");
         assert_eq!((typed(&other, "/a/b"), typed(&other, "/a")), ("mnt/link".into(), "/a".into()));
+        // Of two places the nearer one: the first is the root.
+        let (root, below) = (place(".", b"/"), place("no/such/c", b"/no/such/c"));
+        let typed_of_two = |path: &str| {
+            let failure = Failure::new(FailureKind::Other, "").at(path.as_bytes());
+            String::from_utf8([&root, &below].with_typed_path(failure).path.0).unwrap()
+        };
+        assert_eq!(
+            (typed_of_two("/no/such"), typed_of_two("/no")),
+            ("no/such".into(), "no".into())
+        );
+        assert_eq!((typed_of_two("/x"), typed_of_two("/")), ("./x".into(), ".".into()));
         // A mount of `/a/b`, on a directory that is called so, too.
         let mut mounted = place("/x/a/b/c", b"/a/b/c");
         mounted.top = b"/a/b".to_vec();

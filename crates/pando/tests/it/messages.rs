@@ -168,16 +168,18 @@ const OF_NO_PATH: [&str; 24] = [
     "umount",
 ];
 
-/// Each verb that takes a path, as typed through the volume's directory and through its mount.
+/// Each verb that takes a path, as typed through the volume's directory, through its mount, and
+/// from a directory of the mount.
 #[test]
 fn each_verb_names_a_missing_path_as_typed() {
     let world = world();
     let input = world.path().join("input");
     fs::write(&input, "").unwrap();
-    let check = |typed: &str, other: &str| {
+    let check = |typed: &str, others: &[&str]| {
         for verb in MISSING {
             let path = format!("{typed}no/such");
             let word = |word: &str| match word {
+                "R" if typed.is_empty() => ".".to_owned(),
                 "R" => typed.to_owned(),
                 "R/c" => format!("{typed}c"),
                 "R@s" => format!("{typed}@s"),
@@ -185,19 +187,34 @@ fn each_verb_names_a_missing_path_as_typed() {
             };
             let words: Vec<String> = verb.split(' ').map(word).collect();
             let mut command = World::command(&words);
+            if typed.is_empty() {
+                command.current_dir(world.mnt());
+            }
             command.stdin(fs::File::options().read(true).open(&input).unwrap());
             let answer = crate::world::answer(&command.output().unwrap());
             let printed = answer.err;
             assert!(answer.code != 0, "{verb}");
             // What is missing may be reported as the parent, which is missing too.
-            assert!(printed.contains(&format!("{typed}no")), "{verb}: {printed}");
-            assert!(!printed.contains(&format!("{other}no")), "{verb}: {printed}");
+            let above = format!("{typed}no");
+            let mut printed_words =
+                printed.split(|c: char| c.is_whitespace() || ":,`'".contains(c));
+            let names = |word: &str| word == above || word.starts_with(&format!("{above}/"));
+            let is_named = if typed.is_empty() {
+                printed_words.any(names) && !printed.contains("/no/") && !printed.contains("/no:")
+            } else {
+                printed.contains(&above)
+            };
+            assert!(is_named, "{verb}: {printed}");
+            for other in others {
+                assert!(!printed.contains(&format!("{other}no")), "{verb}: {printed}");
+            }
         }
     };
     let mounted = format!("{}/", world.mnt());
-    check(&world.at("/"), &mounted);
+    check(&world.at("/"), &[&mounted]);
     if world.mount() {
-        check(&mounted, &world.at("/"));
+        check(&mounted, &[&world.at("/")]);
+        check("", &[&world.at("/"), &mounted]);
         world.umount();
     }
 }

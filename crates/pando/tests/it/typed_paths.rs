@@ -5,7 +5,7 @@
 //! type it after that argument. The next verb would refuse one inside the volume.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -83,12 +83,14 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split_whitespace().map(|word| word.trim_end_matches([':', ',']))
 }
 
-/// Prefixes of paths in the volume: as they are typed, as they would be typed the other way, and
+/// Prefixes of paths in the volume: as they are typed, as they would be typed in other ways, and
 /// inside the volume.
 struct Typed {
     own: String,
-    other: String,
+    others: Vec<String>,
     name: &'static str,
+    /// Where relative paths are typed.
+    current: Option<PathBuf>,
 }
 
 impl Typed {
@@ -96,6 +98,7 @@ impl Typed {
     fn path(&self, word: &str, outside: &Path) -> String {
         let below = |name: &str| outside.join(name).to_str().unwrap().to_owned();
         match word {
+            "R" if self.own.is_empty() => ".".to_owned(),
             "R" => self.own.clone(),
             "S" => below("source"),
             "O" => below(&format!("out-{}", self.name)),
@@ -107,6 +110,14 @@ impl Typed {
         }
     }
 
+    /// What a result is expected to name. Below a root that was typed as `.` all names begin with
+    /// it, as those of find(1).
+    fn expected(&self, form: &str, word: &str, outside: &Path) -> String {
+        let is_below_root = self.own.is_empty() && form.split(' ').any(|word| word == "R");
+        let before = if is_below_root { "./" } else { "" };
+        format!("{before}{}", self.path(word, outside))
+    }
+
     /// What a result prints of paths in the volume that is not as typed.
     fn foreign<'a>(&self, printed: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
         let inside = format!("/{}", self.name);
@@ -114,15 +125,15 @@ impl Typed {
             let is_asked = *key == "path_in_volume";
             // Neither above nor below what was typed: 0102 has `VOLDIR:/path` for that.
             let is_beside = text.ends_with(":/data");
-            let is_typed = !text.starts_with(&inside) && !text.starts_with(&self.other);
-            !is_asked && !is_beside && !is_typed
+            let is_other = self.others.iter().any(|other| text.starts_with(other));
+            !is_asked && !is_beside && (is_other || text.starts_with(&inside))
         };
         printed.filter(is_foreign).map(|(_, text)| text.to_owned()).collect()
     }
 
     /// Runs all verbs on a fresh copy of the data.
     fn check(&self, world: &World, json: bool) {
-        world.ok(&["clone", &world.at("/data"), &format!("{}{}", self.own, self.name)]);
+        world.ok(&["clone", &world.at("/data"), &world.at(&format!("/{}", self.name))]);
         for (form, in_text, in_json) in RESULTS {
             let mut arguments: Vec<String> =
                 form.split(' ').map(|word| self.path(word, world.path())).collect();
@@ -131,12 +142,19 @@ impl Typed {
             }
             let stream = world.path().join(if form.starts_with("load") { "dump" } else { "send" });
             let mut command = World::command(&arguments);
+            if let Some(current) = &self.current {
+                command.current_dir(current);
+            }
             if stream.exists() {
                 command.stdin(fs::File::options().read(true).open(&stream).unwrap());
             }
             let output = command.output().unwrap();
             let got = answer(&output);
             assert_eq!(got.code, 0, "{form}: {}", got.err);
+            // Remarks, which are for people with `--json` too.
+            let remarked: Vec<_> = words(&got.err).map(|word| ("", word)).collect();
+            let foreign = self.foreign(remarked.into_iter());
+            assert!(foreign.is_empty(), "{form} remarks {foreign:?}: {}", got.err);
             for verb in ["send", "dump"] {
                 if form.starts_with(verb) && !form.contains("--dry-run") {
                     fs::write(world.path().join(verb), &output.stdout).unwrap();
@@ -159,7 +177,7 @@ impl Typed {
             assert!(foreign.is_empty(), "{form} prints {foreign:?}: {}", got.out);
             let all = if json { *in_json } else { *in_text };
             for expected in all {
-                let expected = self.path(expected, world.path());
+                let expected = self.expected(form, expected, world.path());
                 let is_there = printed.iter().any(|(_, text)| *text == expected);
                 assert!(is_there, "{form} does not print {expected}: {}", got.out);
             }
@@ -179,13 +197,19 @@ fn results_name_the_typed_path() {
     fs::write(source.join("deep/f"), "two").unwrap();
     world.ok(&["import", "-q", source.to_str().unwrap(), &world.at("/data")]);
     let (volume, mount) = (world.at("/"), format!("{}/", world.mnt()));
-    let typed =
-        |own: &String, other: &String, name| Typed { own: own.clone(), other: other.clone(), name };
-    typed(&volume, &mount, "t1").check(&world, false);
-    typed(&volume, &mount, "t2").check(&world, true);
+    let typed = |own: &str, others: &[&String], name| {
+        let current = own.is_empty().then(|| PathBuf::from(world.mnt()));
+        let others = others.iter().map(|other| other.to_string()).collect();
+        Typed { own: own.to_owned(), others, name, current }
+    };
+    typed(&volume, &[&mount], "t1").check(&world, false);
+    typed(&volume, &[&mount], "t2").check(&world, true);
     if world.mount() {
-        typed(&mount, &volume, "t3").check(&world, false);
-        typed(&mount, &volume, "t4").check(&world, true);
+        typed(&mount, &[&volume], "t3").check(&world, false);
+        typed(&mount, &[&volume], "t4").check(&world, true);
+        // From a directory below the mount, as most paths are typed.
+        typed("", &[&volume, &mount], "t5").check(&world, false);
+        typed("", &[&volume, &mount], "t6").check(&world, true);
         world.umount();
     }
 }
