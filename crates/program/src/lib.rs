@@ -23,16 +23,16 @@
 //! * `prices`: what requests to an object store cost
 
 pub mod interrupt;
-pub mod output;
 pub mod exit;
 pub mod log_place;
-pub mod failure;
 mod background;
 mod pace;
 pub mod cache_size;
 mod engine;
 pub mod index_cache;
 pub mod log;
+pub mod output;
+pub mod failure;
 pub mod manifest;
 pub mod prices;
 

@@ -17,6 +17,8 @@ use tracing_subscriber::EnvFilter;
 pub use tracing_subscriber::filter::LevelFilter;
 use wire::os_words;
 
+use crate::output::count;
+
 /// Lines that a daemon logs at once.
 const LINES_AT_ONCE: u64 = 200;
 /// How often it logs a line after those: 8,640 a day.
@@ -99,7 +101,8 @@ impl Write for Forgiving {
             let lines = if self.json {
                 format!("{{\"lines_left_out\":{left_out}}}\n")
             } else {
-                format!("({left_out} lines before this one were left out)\n")
+                let were = count(left_out, "line was", "lines were");
+                format!("({were} left out before this one)\n")
             };
             io::stderr().write_all(lines.as_bytes()).unwrap_or_default();
         }

@@ -57,8 +57,11 @@ impl Output {
             format!("{}\n", json!({ "stats": stats }))
         } else {
             format!(
-                "{matched} matched; {rows_tested} rows tested; {clusters_read} of {clusters} \
-                 clusters read; {walked} walks; {unreadable} directories not readable\n"
+                "{matched} matched; {} tested; {clusters_read} of {} read; {}; {} not readable\n",
+                count(rows_tested, "row", "rows"),
+                count(clusters, "cluster", "clusters"),
+                count(walked, "walk", "walks"),
+                count(unreadable, "directory", "directories"),
             )
         };
         self.err.write_all(text.as_bytes()).unwrap_or_default();

@@ -10,6 +10,7 @@ mod cycles;
 mod texts;
 mod words;
 mod sentences;
+mod counts;
 mod source;
 mod assertions;
 mod crates;
@@ -60,6 +61,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     problems.extend(promises::check(&tree));
     problems.extend(texts::check(&tree));
     problems.extend(words::check(&tree));
+    problems.extend(counts::check(&tree));
     problems.extend(sentences::check(&tree));
     problems.extend(assertions::check(&tree));
     problems.extend(documents::check(&tree));

@@ -150,10 +150,11 @@ impl Follower {
             let refused = watch.map_or(0, |watch| watch.refused.load(Ordering::Relaxed));
             if refused > 0 && !reported {
                 reported = true;
+                let refused = output::count(refused, "directory is", "directories are");
+                let why = "the kernel's limit of watches is reached";
                 output.remark(&format!(
-                    "pando: {} directories are not followed: the kernel's limit of watches is \
-                     reached\n       raise fs.inotify.max_user_watches, or run as root",
-                    output::number(refused)
+                    "pando: {refused} not followed: {why}\n       \
+                     raise fs.inotify.max_user_watches, or run as root"
                 ));
             }
             self.announcement.renew(index.volume, (by, refused), self.clock.monotonic());

@@ -36,6 +36,14 @@ pub(crate) fn size_or_device(attr: &Attr) -> String {
     }
 }
 
+/// The same in a sentence.
+pub(crate) fn bytes_or_device(attr: &Attr) -> String {
+    match attr.kind {
+        Kind::CharDevice | Kind::BlockDevice => format!("device {}", size_or_device(attr)),
+        _ => output::count(attr.size, "byte", "bytes"),
+    }
+}
+
 /// All attributes.
 pub(crate) fn json(attr: &Attr, target: Option<&Bytes>) -> Value {
     let mut object = json!({

@@ -19,7 +19,7 @@ use wire::{Answer, Body, Call, Failure, FailureKind, Find, FindFrom, Snapshots};
 use crate::cli::BenchArgs;
 use crate::failure::{self, Result};
 use crate::interrupt;
-use crate::output::{Output, number};
+use crate::output::{Output, count, number};
 use crate::place::{Last, VolumePath};
 use crate::session;
 
@@ -254,7 +254,8 @@ impl Bench {
         if found == wanted {
             return Ok(found);
         }
-        let message = format!("{what} found {found} of {wanted} files that were just created");
+        let files = count(wanted, "file", "files");
+        let message = format!("{what} found {found} of {files} just created");
         Err(Failure::new(FailureKind::Other, message).at(self.place.typed()).hint(
             "check whether another program deletes files there; otherwise check the volume: pando \
              fsck",

@@ -8,7 +8,7 @@ use wire::{Answer, Body, Call, DirectoryTotals, Failure, FailureKind, Sums};
 
 use crate::cli_totals::DuArgs;
 use crate::failure::Result;
-use crate::output::{self, Output, number};
+use crate::output::{self, Output};
 use crate::place::{Last, VolumePath, is_dangling};
 use crate::session;
 
@@ -105,10 +105,11 @@ fn without_slash(path: &[u8]) -> &[u8] {
 
 /// How many directories the caller may not look into.
 pub(super) fn not_counted(unreadable: u64) -> String {
-    match unreadable {
-        1 => "1 directory cannot be read, and is not counted".to_owned(),
-        more => format!("{} directories cannot be read, and are not counted", number(more)),
-    }
+    output::count(
+        unreadable,
+        "directory cannot be read, and is not counted",
+        "directories cannot be read, and are not counted",
+    )
 }
 
 /// Why a list of directories is not whole.

@@ -24,7 +24,7 @@ use crate::far;
 use crate::host::{self, Store, TakeOver};
 use crate::interrupt;
 use crate::log_place::{self, Claim};
-use crate::output::{self, Output, number, size};
+use crate::output::{Output, count, number, size};
 use crate::place::VolumePath;
 use crate::session;
 
@@ -260,22 +260,21 @@ fn summary(volume: &Path, found: &Checked, output: &mut Output) -> Result<()> {
         "index_files": found.index_files,
     }))?;
     output.line(&format!(
-        "{} trees, {} nodes with {} records, {} verified; {} records in the log",
-        number(found.trees),
-        number(found.nodes),
-        number(found.entries),
+        "{}, {} with {}, {} verified; {} in the log",
+        count(found.trees, "tree", "trees"),
+        count(found.nodes, "node", "nodes"),
+        count(found.entries, "record", "records"),
         size(found.bytes),
-        number(found.log_records),
+        count(found.log_records, "record", "records"),
     ))?;
     output.line(&format!(
-        "{} subvolumes, {} directories, {} files, {} extents, {} of contents verified; {} files \
-         of the index",
-        number(found.subvolumes),
-        number(found.directories),
-        number(found.files),
-        number(found.extents),
+        "{}, {}, {}, {}, {} of contents verified; {} of the index",
+        count(found.subvolumes, "subvolume", "subvolumes"),
+        count(found.directories, "directory", "directories"),
+        count(found.files, "file", "files"),
+        count(found.extents, "extent", "extents"),
         size(found.data_bytes),
-        number(found.index_files),
+        count(found.index_files, "file", "files"),
     ))
 }
 
@@ -298,8 +297,8 @@ fn verdict(volume: &Path, found: &Checked, hint: String, output: &mut Output) ->
         return output.line("clean");
     }
     output.flush()?;
-    let count = output::count(found.findings_count, "finding", "findings");
-    let message = format!("{}: {count}", volume.display());
+    let findings = count(found.findings_count, "finding", "findings");
+    let message = format!("{}: {findings}", volume.display());
     Err(Failure::new(FailureKind::Damaged, message).hint(hint))
 }
 
@@ -435,8 +434,7 @@ fn report_repair(volume: &Path, repaired: &RepairReport, output: &mut Output) ->
     print_more(&after, output)?;
     summary(volume, &after, output)?;
     if !repaired.repaired.is_empty() {
-        let count = repaired.repaired.len() as u64;
-        let were = output::count(count, "finding was", "findings were");
+        let were = count(repaired.repaired.len() as u64, "finding was", "findings were");
         output.line(&format!("{were} repaired"))?;
     }
     let is_refused =

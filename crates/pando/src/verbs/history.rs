@@ -56,8 +56,8 @@ fn line(version: &Version, directory: &[u8]) -> String {
         VersionChange::Vanished => "vanished",
     };
     let how = version.attr.as_ref().map_or_else(String::new, |attr| {
-        let (letters, size) = (attr_text::mode_letters(attr), attr_text::size_or_device(attr));
-        format!("  {letters} {size} bytes, changed {}", output::time_local(attr.mtime))
+        let (letters, size) = (attr_text::mode_letters(attr), attr_text::bytes_or_device(attr));
+        format!("  {letters} {size}, changed {}", output::time_local(attr.mtime))
     });
     format!("{when}  {what:<20}{how}{which}")
 }

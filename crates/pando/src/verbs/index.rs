@@ -166,9 +166,9 @@ fn report(source: &Path, volume: &Path, outcome: &Outcome, output: &mut Output) 
     }
     let rate = outcome.names as f64 / outcome.seconds.max(1e-9);
     output.line(&format!(
-        "{} names, of them {} directories, {} of those read, in {:.2} s ({} names/s){}",
-        output::number(outcome.names),
-        output::number(outcome.directories),
+        "{}, of them {}, {} of those read, in {:.2} s ({} names/s){}",
+        output::count(outcome.names, "name", "names"),
+        output::count(outcome.directories, "directory", "directories"),
         output::number(outcome.read),
         outcome.seconds,
         output::number(rate as u64),

@@ -81,14 +81,19 @@ fn differs(difference: &QuotaDifference, output: &mut Output) -> Result<()> {
     put_of(&mut object, difference.of);
     output.object(&object)?;
     output.line(&format!(
-        "{} in subvolume {}: {} inodes and {} bytes by the record, {} and {} found",
+        "{} in subvolume {}: {} and {} by the record, {} and {} found",
         name_of(difference.of),
         difference.subvolume,
-        recorded.0,
-        recorded.1,
+        counted_in(recorded.0, "inode", "inodes"),
+        counted_in(recorded.1, "byte", "bytes"),
         found.0,
         found.1
     ))
+}
+
+/// A number of a record, which may be negative if that is damaged, with its noun.
+fn counted_in(number: i64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
 }
 
 /// Makes a call that counts inodes, takes what differs, and shows progress. If the total is
@@ -138,12 +143,13 @@ fn set(args: &QuotaSetArgs, output: &mut Output) -> Result<()> {
     object["inodes_max"] = inodes.into();
     object["bytes_max"] = bytes.into();
     output.object(&object)?;
-    output.line(&format!("set the quota of {of}: {} inodes, {}", most(inodes), most_bytes(bytes)))
+    output.line(&format!("set the quota of {of}: {}, {}", most(inodes), most_bytes(bytes)))
 }
 
 /// A limit on inodes, for people.
 fn most(inodes: Option<u64>) -> String {
-    inodes.map_or("no limit of".to_owned(), |inodes| format!("at most {}", output::number(inodes)))
+    let most = |inodes| format!("at most {}", output::count(inodes, "inode", "inodes"));
+    inodes.map_or("no limit of inodes".to_owned(), most)
 }
 
 /// A limit on bytes, for people.

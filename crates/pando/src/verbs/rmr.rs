@@ -135,10 +135,10 @@ fn cannot(volume: &Path, stuck: Stuck) -> Failure {
     }
     let (trees, hold) = match trees {
         1 => ("a tree that was removed cannot be reclaimed".to_owned(), "it keeps its space"),
-        more => (
-            format!("{} trees that were removed cannot be reclaimed", output::number(more)),
-            "they keep their space",
-        ),
+        more => {
+            let trees = output::count(more, "tree that was removed", "trees that were removed");
+            (format!("{trees} cannot be reclaimed"), "they keep their space")
+        }
     };
     let message = format!("{trees}, and {hold}: {}", failure.message);
     let explained = Failure::new(failure.kind, message);
@@ -191,7 +191,7 @@ fn wait(removals: Removals, output: &mut Output) -> Result<()> {
             let held = output::number(held);
             bar.set_message(format!("{held} held by open files or working directories"));
         } else if left > 0 {
-            bar.set_message(format!("{left} trees left"));
+            bar.set_message(format!("{} left", output::count(left, "tree", "trees")));
         } else {
             bar.set_message(format!("{} to give back", output::size(freeing_bytes)));
         }

@@ -78,7 +78,9 @@ fn limits(
         return Err(session::unexpected(&answer));
     };
     output.object(&json!({ "directories": directories, "inodes": inodes }))?;
-    output.line(&format!("a cluster has at most {directories} directories and {inodes} inodes"))
+    let directories = output::count(directories.into(), "directory", "directories");
+    let inodes = output::count(inodes.into(), "inode", "inodes");
+    output.line(&format!("a cluster has at most {directories} and {inodes}"))
 }
 
 fn flush(path: &Path, output: &mut Output) -> Result<()> {

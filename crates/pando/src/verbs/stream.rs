@@ -12,7 +12,7 @@ use wire::{Answer, Body, Call, Failure, FailureKind, Received, Receiving, Sent};
 use crate::cli::{ReceiveArgs, SendArgs};
 use crate::failure::Result;
 use crate::interrupt::{self, Input};
-use crate::output::{self, Output, number, printable, size};
+use crate::output::{self, Output, printable, size};
 use crate::place::{Last, VolumePath};
 use crate::session;
 
@@ -183,10 +183,10 @@ pub(super) fn report_received(
     }
     output.object(&object)?;
     output.line(&format!(
-        "{} is {}: received {} steps, {} of contents",
+        "{} is {}: received {}, {} of contents",
         printable(place.typed()),
         printable(&received.snapshot.0),
-        number(received.records),
+        output::count(received.records, "step", "steps"),
         size(received.bytes),
     ))
 }

@@ -281,13 +281,14 @@ fn section(
     }
     output.line("")?;
     output.line(&format!("by {title}"))?;
-    let others =
-        (others > 0).then(|| (format!("and {} others", output::number(others)), their_sums));
+    let others = (others > 0)
+        .then(|| (format!("and {}", output::count(others, "other", "others")), their_sums));
     for (name, sums) in list.iter().chain(&others) {
         let share = (sums.bytes.saturating_mul(BAR) / all.max(1)).min(BAR);
         let bar = "#".repeat(share as usize);
         let (files, size) = (output::number(sums.files), output::size(sums.bytes));
-        output.line(&format!("{files:>13} files {size:>12}  {bar:<20}  {name}"))?;
+        let noun = if sums.files == 1 { "file" } else { "files" };
+        output.line(&format!("{files:>13} {noun:<5} {size:>12}  {bar:<20}  {name}"))?;
     }
     Ok(())
 }

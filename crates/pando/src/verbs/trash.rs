@@ -92,10 +92,11 @@ pub(crate) fn restore(args: &RestoreArgs, output: &mut Output) -> Result<()> {
         return output.line(&format!("restored {path}{to}"));
     }
     output.line(&format!("restored {} of {path}", output::count(names, "name", "names")))?;
-    let message = match left {
-        1 => "1 name stays in the trash, because its path is taken".to_owned(),
-        _ => format!("{left} names stay in the trash, because their paths are taken"),
-    };
+    let message = output::count(
+        left,
+        "name stays in the trash, because its path is taken",
+        "names stay in the trash, because their paths are taken",
+    );
     Err(Failure::new(FailureKind::Exists, message)
         .hint("move that file and restore again, or restore to another path with --to"))
 }

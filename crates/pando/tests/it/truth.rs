@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use format::run_manifest::{Decoded, RunManifest};
 use serde_json::{Value, json};
 
-use crate::world::{OBJECTS, World, wait_until};
+use crate::world::{OBJECTS, World, is_root, wait_until};
 
 /// How a key is checked.
 enum Check {
@@ -577,4 +577,65 @@ fn every_verb_means_the_same_by_files() {
     assert_eq!(found(&["-type", "d"]) as u64, DIRECTORIES);
     // A name each.
     assert_eq!(found(&["!", "-type", "d"]) as u64, FILES + 1);
+    // What a snapshot of a removed directory holds: a name of the linked file, `two` and `soft`.
+    world.ok(&["snapshot", "create", &world.at("/d"), "s"]);
+    world.ok(&["rmr", &world.at("/d")]);
+    let held = world.json(&["snapshot", "list", world.vol(), "--removed"]).remove(0);
+    assert_eq!(held["files"], 3, "{held}");
+    let held = world.ok(&["snapshot", "list", world.vol(), "--removed"]);
+    assert!(held.contains("(3 files, "), "{held}");
+}
+
+/// Where there is one of something, its noun is in the singular.
+#[test]
+fn one_of_anything_is_counted_in_the_singular() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    let source = world.path().join("source");
+    fs::create_dir(&source).unwrap();
+    fs::write(source.join("f"), "1").unwrap();
+    let (source, top, volume) = (source.to_str().unwrap(), world.at("/d"), world.vol());
+    let index = world.path().join("index");
+    let index = index.to_str().unwrap();
+    let (file, snapshot) = (world.at("/d/f"), world.at("/d@s"));
+    let commands: [&[&str]; 19] = [
+        &["import", source, &top],
+        &["snapshot", "create", &top, "s"],
+        &["history", &file],
+        &["summary", &top],
+        &["du", &top],
+        &["ls", "-l", &top],
+        &["info", &top],
+        &["find", &top, "-name", "f", "--stats"],
+        &["quota", "set", &top, "--inodes", "1", "--bytes", "1"],
+        &["quota", "get", &top],
+        &["send", "--dry-run", &snapshot],
+        &["search", "limits", volume, "--directories", "1", "--inodes", "10"],
+        &["status", volume],
+        &["fsck", volume],
+        &["rmr", "--wait", &top],
+        &["snapshot", "list", volume, "--removed"],
+        &["index", source, "--into", index],
+        &["status", index],
+        &["fsck", index],
+    ];
+    let mut wrong = Vec::new();
+    for command in commands {
+        let answer = world.run(command);
+        assert_eq!(answer.code, 0, "{command:?}: {}", answer.err);
+        let printed = format!("{}{}", answer.out, answer.err);
+        for line in printed.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            for pair in words.windows(2) {
+                let noun = pair[1].trim_end_matches(|c: char| !c.is_alphanumeric());
+                let is_plural = noun.ends_with('s') && !["is", "was", "s", "ms"].contains(&noun);
+                if pair[0].trim_start_matches('(') == "1" && is_plural {
+                    wrong.push((command, line.to_owned()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
 }

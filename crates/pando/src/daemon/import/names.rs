@@ -42,7 +42,11 @@ impl Import<'_> {
     /// Fails if names that the import made are lost. It ends then: what follows may need them.
     pub(super) fn is_whole(&self) -> Result<(), Failure> {
         let Some((lost, error)) = self.builder.lost() else { return Ok(()) };
-        let mut message = format!("{lost} names that were not visible yet are lost: {error}");
+        let are_lost = match lost {
+            1 => "a name that was not visible yet is lost".to_owned(),
+            lost => format!("{lost} names that were not visible yet are lost"),
+        };
+        let mut message = format!("{are_lost}: {error}");
         // What failed before that is not reported otherwise: this ends the import.
         if let Some(first) = self.errors.first() {
             let more = (self.errors.len() as u64 + self.more_errors).saturating_sub(1);

@@ -87,7 +87,8 @@ fn kept_line(kept: &KeptSnapshot, holds: Option<&Sums>) -> String {
         }
     };
     let holds = holds.map_or_else(String::new, |sums| {
-        format!("  ({} files, {})", output::number(sums.files), output::size(sums.bytes))
+        let files = output::count(sums.files, "file", "files");
+        format!("  ({files}, {})", output::size(sums.bytes))
     });
     format!("{number:<6} {created}  {name}  {of}{holds}")
 }

@@ -7,7 +7,7 @@ use wire::{Background, Followed, Merges, ScanInfo, Status, StoreStatus, ValueLog
 
 use crate::failure::Result;
 use crate::host;
-use crate::output::{self, Output, number, size};
+use crate::output::{self, Output, count, number, size};
 
 /// A label, and what it shows.
 pub(super) type Row = (&'static str, String);
@@ -46,7 +46,7 @@ pub(super) fn of_status(volume: &Path, status: &Status, dollars: Option<f64>) ->
             match background.counting {
                 0 => number(status.files),
                 more => {
-                    let clones = output::count(more, "clone", "clones");
+                    let clones = count(more, "clone", "clones");
                     format!("{} and those of {clones} being counted", number(status.files))
                 }
             },
@@ -77,7 +77,7 @@ pub(super) fn of_status(volume: &Path, status: &Status, dollars: Option<f64>) ->
         rows.extend(of_store(store, dollars.unwrap_or_default()));
     }
     let stuck = status.stuck.as_ref().map(|stuck| {
-        let trees = output::count(stuck.trees, "tree", "trees");
+        let trees = count(stuck.trees, "tree", "trees");
         format!("{trees} cannot be reclaimed: {}", stuck.failure.message)
     });
     rows.extend(stuck.map(|why| ("STUCK", why)));
@@ -102,7 +102,8 @@ pub(super) fn of_index(index: &ScanInfo) -> Vec<Row> {
         None => "not followed: `pando index --into VOLDIR` scans again".to_owned(),
         Some(Followed { by, pid, unwatched: 0, .. }) => format!("by {by}, process {pid}"),
         Some(Followed { by, pid, unwatched, .. }) => {
-            format!("by {by}, process {pid}; {} directories are not", number(unwatched))
+            let unwatched = count(unwatched, "directory is", "directories are");
+            format!("by {by}, process {pid}; {unwatched} not")
         }
     };
     vec![
@@ -126,7 +127,7 @@ fn of_store(store: &StoreStatus, dollars: f64) -> Vec<Row> {
     );
     let mut rows = vec![
         ("store", store.url.clone()),
-        ("contents", format!("{} objects", number(store.content_objects))),
+        ("contents", count(store.content_objects, "object", "objects")),
         ("requests", requests),
         ("price", format!("${dollars:.2} a day, if it continues like this")),
     ];
@@ -152,32 +153,34 @@ fn written_text(status: &Status) -> String {
         "{} of metadata since the daemon started, for {} in {}{times}",
         size(status.written_bytes),
         size(status.given_bytes),
-        output::count(status.commits, "commit", "commits"),
+        count(status.commits, "commit", "commits"),
     )
 }
 
 fn logs_text(logs: ValueLogs, cleaned: u64) -> String {
     format!(
-        "{} of {}, {} of {} live, {} to empty, {} runs rewritten for that",
+        "{} of {}, {} of {} live, {} to empty, {} rewritten for that",
         number(logs.logs),
         size(logs.disk_bytes),
         size(logs.live_bytes),
         size(logs.rows_bytes),
         number(logs.sparse),
-        number(cleaned),
+        count(cleaned, "run", "runs"),
     )
 }
 
 fn merges_text(merges: Merges) -> String {
     let now = match (merges.under_way, merges.next) {
         (Some((written, of)), _) => format!("at {} of {}", size(written), size(of)),
-        (None, Some((runs, bytes))) => format!("next {runs} runs of {}", size(bytes)),
+        (None, Some((runs, bytes))) => {
+            format!("next {} of {}", count(runs, "run", "runs"), size(bytes))
+        }
         (None, None) => "none to do".to_owned(),
     };
     format!(
         "{now}, {} done, the deepest tree has {}",
         number(merges.ended),
-        output::count(merges.depth, "run", "runs")
+        count(merges.depth, "run", "runs")
     )
 }
 
@@ -191,11 +194,11 @@ fn work_text(background: &Background) -> String {
             (background.prunes, "clone to prune", "clones to prune"),
         ];
         let steps = steps.into_iter().filter(|(count, ..)| *count > 0);
-        work.extend(steps.map(|(count, one, many)| output::count(count, one, many)));
+        work.extend(steps.map(|(trees, one, many)| count(trees, one, many)));
         let (done, pace) = (background.reclaimed, background.reclaimed_a_second);
         if done > 0 {
-            let (done, pace) = (number(done), number(pace));
-            work.push(format!("{done} records reclaimed since the start, {pace} a second now"));
+            let (done, pace) = (count(done, "record", "records"), number(pace));
+            work.push(format!("{done} reclaimed since the start, {pace} a second now"));
         }
     }
     if background.freeing_bytes > 0 {
