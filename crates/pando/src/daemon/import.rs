@@ -131,13 +131,8 @@ impl<'a> Import<'a> {
             let closed = import.is_closed(node, !existed);
             import.descend(BulkNode::of(node), b"", (inherits, closed));
             if let Some(staged) = staged {
-                import.claim = Some(
-                    staged.claim_patiently((node, b""), &SystemClock::new()).ok_or_else(|| {
-                        let message = "another import to this destination is under way";
-                        let hint = "wait until it ends; `pando session list VOLUME` shows it";
-                        Failure::new(FailureKind::Busy, message).at(path).hint(hint)
-                    })?,
-                );
+                let claim = staged.claim_for(("import", path), (node, b""), &SystemClock::new())?;
+                import.claim = Some(claim);
                 import.above = Some((
                     fs.resolve(caller, parent, Follow::Yes).map_err(|e| about(e, path))?.node,
                     name.to_vec(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use device::Clock;
 use device::sync::Mutex;
 use inode::{NodeId, SubvolId};
+use wire::{Failure, FailureKind};
 
 use super::shares::Shares;
 
@@ -70,9 +71,23 @@ impl Default for Staged {
 }
 
 impl Staged {
+    /// Claims the place at a path for an import or a stream.
+    pub(super) fn claim_for(
+        self: &Arc<Staged>,
+        (what, path): (&str, &[u8]),
+        place: (NodeId, &[u8]),
+        clock: &dyn Clock,
+    ) -> Result<Claim, Failure> {
+        self.claim_patiently(place, clock).ok_or_else(|| {
+            let message = format!("another {what} to this destination is under way");
+            let hint = "wait until it ends; `pando session list VOLUME` shows it";
+            Failure::new(FailureKind::Busy, message).at(path).hint(hint)
+        })
+    }
+
     /// Claims a place; `None`: another import or stream has it. One whose command has ended is
     /// awaited: its connection may not be closed yet here, and the next command is right to begin.
-    pub(super) fn claim_patiently(
+    fn claim_patiently(
         self: &Arc<Staged>,
         place: (NodeId, &[u8]),
         clock: &dyn Clock,
@@ -162,7 +177,9 @@ mod tests {
         let (staged, clock) = (Arc::new(Staged::default()), EndsMeanwhile::default());
         let place = (NodeId::ROOT, &b"d"[..]);
         let first = staged.claim_patiently(place, &clock).expect("nobody has it");
-        assert!(staged.claim_patiently(place, &clock).is_none(), "it has not ended");
+        let refused = staged.claim_for(("import", b"/d"), place, &clock).err().expect("it has not");
+        assert_eq!((refused.kind, &refused.path.0[..]), (FailureKind::Busy, &b"/d"[..]));
+        assert_eq!(refused.message, "another import to this destination is under way");
         *clock.1.lock() = Some(first);
         assert!(staged.claim_patiently(place, &clock).is_some(), "it has ended");
     }

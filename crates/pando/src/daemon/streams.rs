@@ -138,11 +138,7 @@ impl<'a> Receive<'a> {
         let parent = Held::resolve(fs, caller, above, Follow::Yes)?;
         let options = ReceiveOptions { name: name.map(<[u8]>::to_vec), force, no_hold: !hold };
         let destination = (parent.entry.node, last);
-        let claim = staged.claim_patiently(destination, &SystemClock::new()).ok_or_else(|| {
-            let message = "another stream to this destination is under way";
-            let hint = "wait until it ends; `pando session list VOLUME` shows it";
-            Failure::new(FailureKind::Busy, message).at(path).hint(hint)
-        })?;
+        let claim = staged.claim_for(("stream", path), destination, &SystemClock::new())?;
         let caller = Caller { enforce: Enforce::Here, ..caller.clone() };
         let receiver = Receiver::new(fs, &caller, destination, options);
         let path = path.to_vec();
