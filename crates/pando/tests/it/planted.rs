@@ -2,7 +2,7 @@
 //! is given away or overwritten, and no verb of root's blocks on it.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -20,14 +20,22 @@ enum Plant {
     Symlink,
     Fifo,
     Device,
+    /// A file of the volume's user.
+    File,
 }
 
 impl Plant {
-    const ALL: [Plant; 4] = [Plant::HardLink, Plant::Symlink, Plant::Fifo, Plant::Device];
+    const ALL: [Plant; 5] =
+        [Plant::HardLink, Plant::Symlink, Plant::Fifo, Plant::Device, Plant::File];
 
-    /// What is tried in place of every file; the others only at the top level.
-    fn is_everywhere(self) -> bool {
-        matches!(self, Plant::HardLink)
+    /// Whether it is tried in place of a name: a hard link everywhere, a file where there is none.
+    /// The others are tried at the top level.
+    fn is_for(self, name: &Path, volume: &Path) -> bool {
+        match self {
+            Plant::HardLink => true,
+            Plant::File => !name.is_file(),
+            _ => name.parent() == Some(volume),
+        }
     }
 
     fn put(self, at: &Path, secret: &Path) {
@@ -40,6 +48,10 @@ impl Plant {
             Plant::Symlink => symlink(secret, at).unwrap(),
             Plant::Fifo => node(FileType::Fifo),
             Plant::Device => node(FileType::CharacterDevice),
+            Plant::File => {
+                fs::write(at, "theirs").unwrap();
+                chown(at, Some(NOBODY), Some(NOBODY)).unwrap();
+            }
         }
     }
 }
@@ -86,17 +98,26 @@ fn root_files_are_not_given_away_or_overwritten_through_another_users_volume() {
         fs::write(&secret, "secret").unwrap();
         fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
         let mut names = world.files();
-        // Read if it is there.
-        names.push(world.volume.join("observed"));
-        assert!(names.iter().any(|name| name.ends_with("owner.lock")), "{names:?}");
+        // What is there and no file, and what is only opened if it is there.
+        let socket = world.volume.join("control.sock");
+        assert!(
+            socket.symlink_metadata().unwrap().file_type().is_socket(),
+            "the daemon was killed"
+        );
+        names.push(socket.clone());
+        names.extend(["observed", "volume.pando.new"].map(|name| world.volume.join(name)));
+        for expected in ["owner.lock", "owner.log"] {
+            assert!(names.iter().any(|name| name.ends_with(expected)), "{expected}: {names:?}");
+        }
         let (copy, mut used) = (world.path().join("copy"), 0);
         for name in &names {
             let at_top = name.parent() == Some(&world.volume);
-            for plant in Plant::ALL.into_iter().filter(|plant| at_top || plant.is_everywhere()) {
+            let is_for = |plant: &Plant| plant.is_for(name, &world.volume);
+            for plant in Plant::ALL.into_iter().filter(is_for) {
                 // The other verbs repair missing files: the volume is restored after each.
                 let copied = Command::new("cp").arg("-a").args([&world.volume, &copy]).status();
                 assert!(copied.unwrap().success());
-                if name.exists() {
+                if name.symlink_metadata().is_ok() {
                     fs::remove_file(name).unwrap();
                 }
                 plant.put(name, &secret);
@@ -106,6 +127,9 @@ fn root_files_are_not_given_away_or_overwritten_through_another_users_volume() {
                     }
                     let code = root_runs(verb);
                     assert_ne!(code, 124, "{name:?} {plant:?}: {verb:?} hangs");
+                    // A daemon makes its socket.
+                    let is_served = *name != socket || code == 0;
+                    assert!(is_served, "{name:?} {plant:?}: {verb:?} ends with {code}");
                 }
                 let found = secret.metadata().unwrap();
                 let state = (found.uid(), found.mode() & 0o7777);

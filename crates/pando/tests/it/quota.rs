@@ -59,6 +59,9 @@ fn limits_that_are_not_named_stay(world: &World, of: &[&str]) {
     };
     assert_eq!(set(&["--bytes", "3K"]), (Some(4), Some(3072)));
     assert_eq!(set(&["--inodes", "5"]), (Some(5), Some(3072)));
+    // By both names of the option.
+    assert_eq!(set(&["--files", "none"]), (None, Some(3072)));
+    assert_eq!(set(&["--files", "6"]), (Some(6), Some(3072)));
     assert_eq!(set(&["--inodes", "none"]), (None, Some(3072)));
     assert_eq!(set(&["--bytes", "none"]), (None, None));
     let printed = world.ok(&[&["quota", "set"], of, &["--inodes", "4"]].concat());
