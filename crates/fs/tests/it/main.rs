@@ -81,6 +81,7 @@ mod search_removed;
 mod search_totals;
 mod search_totals_changed;
 mod search_totals_damaged;
+mod settled;
 #[path = "../../../../testing/fuzz/src/small_index.rs"]
 mod small_index;
 mod subject;
