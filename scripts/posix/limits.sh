@@ -2,7 +2,7 @@
 # Limits at their edge (docs/limits.md) on a mounted volume, and the behaviour of a large directory;
 # as root, and then as an ordinary user, with fewer entries.
 #   scripts/posix/limits.sh               1 million entries, 100,000 open files
-#   scripts/posix/limits.sh quick         what `make test` runs: 5,000 entries, 3,000 open files
+#   scripts/posix/limits.sh quick         what `make test` runs: 20,000 entries, 3,000 open files
 #   scripts/posix/limits.sh full          10 million entries, 1,048,576 links, the bars checked
 #   LIMITS_USERS=root                     as these users; otherwise as root and nobody
 . "$(dirname "$0")/lib.sh"

@@ -137,7 +137,7 @@ fn waiting_for_one_removal_does_not_wait_for_another() {
     wait_until("the held tree is reclaimed", || detached(&world) == 0);
 }
 
-/// The claims of docs/guide/crash-safety.md on a process that stays in the old tree of a rollback.
+/// The claims of docs/guide/mounting.md on a process that stays in the old tree of a rollback.
 #[test]
 fn files_created_in_a_rolled_back_tree_are_lost_and_a_bind_mount_shows_it() {
     let world = World::new();
