@@ -34,7 +34,7 @@ fn a_snapshot_of_a_removed_directory_is_found_restored_and_deleted() {
     let text = world.ok(&["snapshot", "list", world.vol(), "--removed"]);
     assert!(text.starts_with(&format!("#{number} ")), "{text}");
     let inc = world.at("/inc");
-    assert!(text.contains(&format!("monday  of {inc}, removed  (1 files, 4 B)")), "{text}");
+    assert!(text.contains(&format!("monday  of {inc}, removed  (1 file, 4 B)")), "{text}");
     assert_eq!(world.ok(&["cat", &format!("{at}/below/report.txt")]), "kept");
     let found = format!("{at}/below/report.txt\n");
     for from in ["/", "/inc", "/inc/below"] {
