@@ -57,13 +57,15 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
     problems
 }
 
-/// Whether a text in a line has a noun behind what braces insert.
+/// Whether a text in a line has a noun behind what braces insert. (`more than {limit} bytes` is
+/// about a limit, and `names/s` is a rate.)
 fn counts(line: &str, noun: &str) -> bool {
     let behind = format!("}} {noun}");
     line.match_indices(&behind).any(|(at, _)| {
         let after = line[at + behind.len()..].chars().next();
-        // (`names/s` is a rate.)
-        !after.is_some_and(|c| c.is_alphanumeric() || "_/".contains(c)) && line[..at].contains('"')
+        let before = line[..at].rfind('{').map_or("", |brace| &line[..brace]);
+        let is_word = !after.is_some_and(|c| c.is_alphanumeric() || "_/".contains(c));
+        is_word && before.contains('"') && !before.ends_with("more than ")
     })
 }
 
@@ -86,6 +88,7 @@ mod tests {
             "    // \"{} files\"\n",
             "    f(\"{of} files\"); // tidy: keep there are two or more\n",
             "    f(\"{} filesystems, {} names/s\");\n",
+            "    f(\"more than {limit} bytes\");\n",
             "} files",
             "fn f() {}\n#[cfg(test)]\nmod tests {\n    f(\"{} files\");\n}\n",
         ] {

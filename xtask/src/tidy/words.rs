@@ -232,7 +232,7 @@ fn words<'t>(text: &str, lower: &'t str) -> Vec<Word<'t>> {
             if is_inside {
                 begin.get_or_insert(at);
                 is_start = false;
-            } else if !matches!(letter, ' ' | '_') && !(letter == '\'' && before.is_alphanumeric())
+            } else if !matches!(letter, ' ' | '_') && (letter != '\'' || !before.is_alphanumeric())
             {
                 // What begins a line of a comment or table, and what continues a text.
                 let is_marker = is_start && "/!#*>|-".contains(letter);

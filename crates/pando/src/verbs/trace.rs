@@ -341,8 +341,7 @@ fn anonymise(
 
 /// The failure of a trace with more names than the memory takes.
 fn exceeded(from: &Path, memory: usize) -> Wrong {
-    let memory = output::count(memory as u64, "byte", "bytes");
-    let message = format!("names of the trace take more than {memory} of memory");
+    let message = format!("names of the trace take more than {memory} bytes of memory");
     Failure::new(FailureKind::Other, message)
         .at(from.as_os_str().as_encoded_bytes())
         .hint("give more by --memory")

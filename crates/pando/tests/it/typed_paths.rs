@@ -199,7 +199,7 @@ fn results_name_the_typed_path() {
     let (volume, mount) = (world.at("/"), format!("{}/", world.mnt()));
     let typed = |own: &str, others: &[&String], name| {
         let current = own.is_empty().then(|| PathBuf::from(world.mnt()));
-        let others = others.iter().map(|other| other.to_string()).collect();
+        let others = others.iter().map(|&other| other.clone()).collect();
         Typed { own: own.to_owned(), others, name, current }
     };
     typed(&volume, &[&mount], "t1").check(&world, false);
