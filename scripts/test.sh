@@ -82,7 +82,8 @@ fi
 fresh=
 if ! [ -d target/debug/incremental ]; then
   fresh=yes
-  export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=false
+  # With fewer parts of a crate less generic code is compiled in several of them.
+  export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=false CARGO_PROFILE_DEV_CODEGEN_UNITS=4
   # Then lints and documentation use what the build made. By its name: a path would be part of the hashes of
   # crates, on which it depends which generic code they share, and so would the counts of instructions.
   export PATH=$PWD/scripts:$PATH RUSTC_WORKSPACE_WRAPPER=rustc-recorded.sh

@@ -2,8 +2,8 @@
 # Runs all tests in two parallel lanes. The first one mostly waits for daemons, the kernel and clocks:
 # the POSIX suites, then the Rust tests of the program, which mount volumes. The suites come first, because
 # they leave a processor idle half of the time, which the second lane then uses. That one computes:
-# a queue of the Rust tests of everything else, fuzzing and instruction counts, of which as many run
-# at a time as there are processors. Each program of Rust
+# a queue of the Rust tests of everything else, fuzzing and instruction counts, of which one more runs
+# at a time than there are processors, because some wait. Each program of Rust
 # tests runs in the directory of its package, as under `cargo test`; their lines of output begin with
 # the package.
 #   scripts/tests.sh SUITES [ARGUMENT OF CARGO TEST]...     the suites' output is copied to SUITES
@@ -179,7 +179,7 @@ timed_counts() { part "instruction counts" counts; }
 
 of_all_else() {
   export -f run part behind fuzz counts timed_fuzz timed_counts
-  work | xargs -L 1 -P "$(nproc)" bash -c 'set -euo pipefail && "$@"' work
+  work | xargs -L 1 -P "$(($(nproc) + 1))" bash -c 'set -euo pipefail && "$@"' work
 }
 
 second_lane() {

@@ -12,7 +12,7 @@ use store::Result;
 use crate::key::{Direction, Key};
 use crate::layer::View;
 use crate::mem::{Mem, Value};
-use crate::ranges::Ranges;
+use crate::ranges::{Ranges, Span};
 use crate::rows::Content;
 use crate::run::{Caching, RunIter};
 
@@ -70,9 +70,34 @@ enum Iter<'a> {
 struct Head<'a> {
     iter: Iter<'a>,
     ranges: &'a Ranges,
+    /// Up to where no range has a key, from the merge's position on. Of a forward merge only.
+    free_until: Option<Bound<&'a [u8]>>,
 }
 
-impl Head<'_> {
+impl<'a> Head<'a> {
+    /// The range that has a key at which the merge is. Between two ranges a forward merge looks for
+    /// the next one once, not at each key.
+    #[inline]
+    fn covering(&mut self, key: &[u8], direction: Direction) -> Option<Span<'a>> {
+        if self.ranges.is_empty() {
+            return None;
+        }
+        if direction == Direction::Backward {
+            return self.ranges.covering(key);
+        }
+        if self.free_until.is_some_and(|end| !is_behind(key, end, direction)) {
+            return None;
+        }
+        let next = self.ranges.reaching_above(key);
+        if let Some((from, _)) = next
+            && from <= key
+        {
+            return next;
+        }
+        self.free_until = Some(next.map_or(Bound::Unbounded, |(from, _)| Bound::Excluded(from)));
+        None
+    }
+
     #[inline]
     fn current(&self) -> Option<(&[u8], Content<'_>)> {
         match &self.iter {
@@ -150,7 +175,7 @@ impl<'a> Merge<'a> {
                     Iter::Run(RunIter::open(run, from.direction, from.bound, from.caching)?)
                 }
             };
-            heads.push(Head { iter, ranges: view.ranges()? });
+            heads.push(Head { iter, ranges: view.ranges()?, free_until: None });
         }
         Ok(Merge { heads, direction: from.direction, current: None, visited: 0 })
     }
@@ -231,7 +256,10 @@ impl<'a> Merge<'a> {
     /// Moves so that the next entry is the first within a bound.
     pub(crate) fn seek(&mut self, bound: Bound<&[u8]>) -> Result<()> {
         self.current = None;
-        self.heads.iter_mut().try_for_each(|head| head.seek(bound))
+        self.heads.iter_mut().try_for_each(|head| {
+            head.free_until = None;
+            head.seek(bound)
+        })
     }
 
     /// The newest layer among those that are at the nearest key, and the key.
@@ -266,10 +294,11 @@ impl<'a> Merge<'a> {
     fn skip_deleted(&mut self, at: usize) -> Result<bool> {
         let (newer, older) = self.heads.split_at_mut(at);
         let Some(key) = older[0].key() else { return Ok(false) };
+        let direction = self.direction;
         let covering = newer
-            .iter()
+            .iter_mut()
             .enumerate()
-            .find_map(|(by, head)| head.ranges.covering(key).map(|(from, to)| (by, from, to)));
+            .find_map(|(by, head)| head.covering(key, direction).map(|(from, to)| (by, from, to)));
         let Some((by, from, to)) = covering else { return Ok(false) };
         for head in self.heads.iter_mut().skip(by + 1) {
             let Some(key) = head.key() else { continue };

@@ -30,3 +30,7 @@ mod threads;
 mod catalog_copies;
 mod unread;
 mod util;
+
+/// Tests allocate much, which takes less time here than in the allocator of the system.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -95,3 +95,7 @@ mod trash_hostile;
 mod trash_model;
 mod versions;
 mod wide_inodes;
+
+/// Tests allocate much, which takes less time here than in the allocator of the system.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -25,3 +25,7 @@ mod unreplayed_block;
 mod unordered;
 mod util;
 mod variants;
+
+/// Tests allocate much, which takes less time here than in the allocator of the system.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -11,6 +11,10 @@ use std::time::Duration;
 
 use stateright::{Checker, HasDiscoveries, Model};
 
+/// Tests allocate much, which takes less time here than in the allocator of the system.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What the checker needs of states and steps.
 trait Value: Debug + Clone + PartialEq + Hash + Send + Sync {}
 impl<T: Debug + Clone + PartialEq + Hash + Send + Sync> Value for T {}

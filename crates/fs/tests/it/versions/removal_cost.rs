@@ -264,7 +264,7 @@ fn blocking_of_a_user(count: u64) -> Vec<(&'static str, Blocking)> {
 /// the gates of all nested subvolumes were held over the commit, with the ledger locked.
 #[test]
 fn others_wait_as_long_for_a_user_with_any_number_of_nested_subvolumes() {
-    let [few, many] = [20, 200].map(blocking_of_a_user);
+    let [few, many] = [10, 100].map(blocking_of_a_user);
     for ((what, few), (_, many)) in few.iter().zip(&many) {
         println!("{what}: {few:?}, with ten times as many: {many:?}");
         assert_eq!(few, many, "{what}");
