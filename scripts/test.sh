@@ -8,10 +8,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/steps.sh
+. scripts/watched.sh
 cargo=${CARGO:-cargo}
-# A run that prints no result for this many seconds hangs. There is no total limit: a machine that
-# is busy with other work takes hours, and must give a verdict too.
-SILENT=${SILENT:-900}
 log=$(mktemp)
 suites=$(mktemp)
 building=
@@ -137,25 +135,8 @@ step "building the POSIX suites and an S3 server, begun before the lints"
 tools_wait
 
 step_aloud "two lanes: tests on real mounts, POSIX suites (pjdfstest, fsx, programs, damage, limits, quotas, stress-ng); all other tests, fuzzing"
-# With job control: a process group of its own, so that it can be killed as a whole, and SIGINT is
-# not ignored in it, as it is in other background jobs; tests send it.
-set -m
-CARGO="$cargo" bash scripts/tests.sh "$suites" "${what[@]}" > >(tee "$log") 2>&1 &
-run=$!
-set +m
-trap 'kill -- -$run 2>/dev/null; exit 130' INT TERM
-while kill -0 "$run" 2>/dev/null; do
-  sleep 2
-  rested=$(($(date +%s) - $(stat -c %Y "$log")))
-  [ "$rested" -gt "$SILENT" ] || continue
-  echo "The tests are ended: none gave a result for $SILENT s." >&2
-  bash scripts/hanging.sh "$log" | tee -a "$log" || true
-  kill -- "-$run" 2>/dev/null || true
-  break
-done
 rc=0
-wait "$run" || rc=$?
-trap - INT TERM
+CARGO="$cargo" watched "$log" bash scripts/tests.sh "$suites" "${what[@]}" || rc=$?
 [ "$rc" -eq 0 ] || { sleep 1 && bash scripts/failures.sh "$log" >&2 && exit "$rc"; }
 
 count() { awk -v what="$1;" '/^[a-z/]+: test result:/ { for (i = 1; i <= NF; i++) if ($i == what) n += $(i-1) } END { print n + 0 }' "$log"; }

@@ -33,6 +33,7 @@ suite() {
   while [[ $1 == *=* ]]; do settings+=("$1") && shift; done
   local name="${settings[*]:+${settings[*]} }$*" script=$1
   shift
+  echo "-- $name: begun"
   env "${settings[@]}" bash "scripts/posix/$script" "$@" > "$out" 2>&1 || code=$?
   {
     printf '\n-- %s: %d s\n' "$name" $((SECONDS - begin))

@@ -127,3 +127,24 @@ fn what_is_in_the_directory_of_a_test_that_never_ends_is_killed() {
     let status = ended.unwrap();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(Signal::KILL.as_raw()));
 }
+
+/// `scripts/test.sh` runs all tests so.
+#[test]
+fn a_run_that_prints_no_result_is_ended_and_what_hangs_is_named() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let run = |silent: &str, tests: &str| {
+        let mut command = std::process::Command::new("bash");
+        command.args(["-c", ". scripts/watched.sh; watched \"$@\"", "bash"]);
+        command.arg(log.path()).args(["bash", "-c", tests]).env("SILENT", silent);
+        command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let hangs = "echo 'crates/a: test b::c has been running for over 60 seconds'; sleep 5000";
+    let (code, out) = run("1", hangs);
+    assert_eq!(code, Some(128 + Signal::TERM.as_raw()), "{out}");
+    assert!(out.contains("\nHANGS: test crates/a: b::c\n"), "{out}");
+    // It prints something each time, and so is not ended.
+    let slow = "for at in 1 2 3 4; do sleep 0.7; echo line; done; exit 7";
+    assert_eq!(run("2", slow), (Some(7), "line\n".repeat(4)));
+}
