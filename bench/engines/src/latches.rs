@@ -80,7 +80,7 @@ impl Set {
     }
 
     /// The same work with a tree a thread.
-    fn apart(self) -> Option<Set> {
+    fn with_trees_apart(self) -> Option<Set> {
         match self {
             Set::Ranges => Some(Set::RangesApart),
             Set::Alternating => Some(Set::AlternatingApart),
@@ -221,7 +221,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     let spread = |set, work, scheme| Spread::of(rates[&(set, work, scheme)].iter().copied());
     let ratio = |set: Set, work, scheme| {
-        let apart = &rates[&(set.apart()?, work, scheme)];
+        let apart = &rates[&(set.with_trees_apart()?, work, scheme)];
         let together = rates[&(set, work, scheme)].iter();
         Some(Spread::of(together.zip(apart).map(|(one, two)| one / two)))
     };

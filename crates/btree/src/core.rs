@@ -64,7 +64,7 @@ pub struct Core {
     /// The state that the running checkpoint froze, once it is written completely.
     pub(crate) shedding: Mutex<Option<Shedding>>,
     /// Where the search for changed leaves to pre-flush continues.
-    pub(crate) early: Mutex<Preflush>,
+    pub(crate) preflush: Mutex<Preflush>,
     /// Number of evictions since the store was opened.
     pub(crate) evictions: AtomicU64,
     /// Bytes of changed nodes from which on committers make a checkpoint themselves.
@@ -128,7 +128,7 @@ impl Core {
             graveyard: Mutex::new(Vec::new()),
             checkpoint: Mutex::new(state),
             shedding: Mutex::new(None),
-            early: Mutex::default(),
+            preflush: Mutex::default(),
             evictions: AtomicU64::new(0),
             dirty_max: AtomicUsize::new(dirty_max),
             checkpointed_records: AtomicU64::new(0),

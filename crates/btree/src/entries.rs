@@ -1,6 +1,6 @@
 //! Sorted keys with short values, packed: the in-memory content of a node.
 //!
-//! The prefix that all keys share is cut off and kept once (`prefix`). The next eight bytes of each
+//! The prefix that all keys share is kept once (`prefix`). The next eight bytes of each
 //! key are kept as a number in `heads`. So a search touches one dense array and hardly ever a key.
 //! Keys (without the prefix) and values are in one `heap`; `slots` locates them. No entry has an
 //! allocation of its own. Invariants: keys ascend strictly; `heads` and `slots` have one element an

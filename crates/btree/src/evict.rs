@@ -51,7 +51,7 @@ impl Core {
         let dirty = self.dirty();
         if dirty > self.options.dirty_bytes_due() {
             let limit = self.options.common.dirty_bytes_limit();
-            if self.writes_early() && self.write_early()? && self.dirty() < limit {
+            if self.preflushes() && self.preflush()? && self.dirty() < limit {
                 return Ok(());
             }
             self.journal.wake();

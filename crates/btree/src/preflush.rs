@@ -58,26 +58,26 @@ struct LeafBatch<'a> {
 
 impl Core {
     /// Whether changed leaves are pre-flushed as soon as they make a checkpoint due.
-    pub(crate) fn writes_early(&self) -> bool {
+    pub(crate) fn preflushes(&self) -> bool {
         self.options.dirty_bytes_due() < self.options.pre_flush_below
     }
 
     /// Pre-flushes some changed leaves unless a checkpoint is running; returns whether it did.
-    pub(crate) fn write_early(&self) -> Result<bool> {
+    pub(crate) fn preflush(&self) -> Result<bool> {
         let Some(mut state) = self.checkpoint.try_lock() else { return Ok(false) };
-        self.write_early_locked(&mut state)
+        self.preflush_locked(&mut state)
     }
 
     /// The same for a caller that may make checkpoints. Where there is no space, nothing is
     /// written: a checkpoint, for which space is reserved, must do.
-    pub(crate) fn write_early_locked(&self, state: &mut CheckpointState) -> Result<bool> {
-        match self.try_write_early(state) {
+    pub(crate) fn preflush_locked(&self, state: &mut CheckpointState) -> Result<bool> {
+        match self.try_preflush(state) {
             Err(error) if error.is_no_space() => Ok(false),
             done => done,
         }
     }
 
-    fn try_write_early(&self, state: &mut CheckpointState) -> Result<bool> {
+    fn try_preflush(&self, state: &mut CheckpointState) -> Result<bool> {
         let cache = self.options.common.cache_bytes;
         let enough = (cache / 32).min(RUN_BYTES_MAX);
         let most = (cache / LEAF_SHARE).max(LEAVES_MIN);
@@ -90,10 +90,10 @@ impl Core {
             return Ok(false);
         }
         self.journal.check_log()?;
-        let mut early = self.early.lock();
+        let mut preflush = self.preflush.lock();
         let generation = state.generation + 1;
         let mut work = Work::new(&self.nodes, &mut state.space, generation, false);
-        work.resume(early.unit);
+        work.resume(preflush.unit);
         let mut found = LeafBatch {
             writer: NodeWriter::new(&self.nodes, generation),
             work,
@@ -102,13 +102,13 @@ impl Core {
             bytes: 0,
             enough,
         };
-        self.look_in_trees(&mut early.at, &mut found)?;
+        self.look_in_trees(&mut preflush.at, &mut found)?;
         if found.bytes == 0 {
-            self.look_in_pins(&mut early, &mut found)?;
+            self.look_in_pins(&mut preflush, &mut found)?;
         }
         let LeafBatch { writer, work, leaves, .. } = found;
         let (_, bytes, writes) = writer.finish()?;
-        early.unit = work.place();
+        preflush.unit = work.place();
         drop(work);
         self.journal.wrote(Writer::Checkpoint, bytes, writes);
         let mut any = false;
@@ -160,25 +160,25 @@ impl Core {
     }
 
     /// The same in states that pins see.
-    fn look_in_pins(&self, early: &mut Preflush, found: &mut LeafBatch<'_>) -> Result<()> {
+    fn look_in_pins(&self, preflush: &mut Preflush, found: &mut LeafBatch<'_>) -> Result<()> {
         let (mut wrapped, isolated) = (false, self.options.common.isolated_tree);
         for _ in 0..LOOKS_MAX {
-            let next = self.pins.lock().states_from(early.pin);
+            let next = self.pins.lock().states_from(preflush.pin);
             let Some((pin, states)) = next else {
                 if wrapped {
                     break;
                 }
                 wrapped = true;
-                early.pin = (0, 0);
+                preflush.pin = (0, 0);
                 continue;
             };
-            if pin != early.pin {
-                early.pin = pin;
-                early.pinned = TreeKey::default();
+            if pin != preflush.pin {
+                preflush.pin = pin;
+                preflush.pinned = TreeKey::default();
             }
-            if look_in_states(&states, &mut early.pinned, found, isolated)? {
-                early.pin = (pin.0, pin.1 + 1);
-                early.pinned = TreeKey::default();
+            if look_in_states(&states, &mut preflush.pinned, found, isolated)? {
+                preflush.pin = (pin.0, pin.1 + 1);
+                preflush.pinned = TreeKey::default();
             }
             if found.bytes >= found.enough {
                 break;

@@ -135,7 +135,7 @@ impl Nodes {
             let before = node.children.len();
             let at = node.route(key);
             if below == 0 {
-                if before > 1 && self.leaf_is_light(node, at)? {
+                if before > 1 && self.is_underfull_leaf(node, at)? {
                     rebalanced = rebalanced.and(self.rebalance_leaf(node, at, siblings));
                     // Two leaves that share evenly are not underfull afterwards.
                     changed |= node.children.len() != before;
@@ -154,7 +154,7 @@ impl Nodes {
         }
     }
 
-    fn leaf_is_light(&self, node: &mut Interior, at: usize) -> Result<bool> {
+    fn is_underfull_leaf(&self, node: &mut Interior, at: usize) -> Result<bool> {
         Ok(self.own_leaf(&mut node.children[at])?.data_mut().entries.weight() < WEIGHT_MIN)
     }
 }

@@ -9,8 +9,8 @@
 //! 3/4             commits wait until contents are dropped, or the checkpoint is published
 //! ```
 //!
-//! With a small cache, changed leaves are pre-flushed before a checkpoint is due (`early`). With a
-//! cache of any size, leaves that only pins see are pre-flushed after one.
+//! With a small cache, changed leaves are pre-flushed before a checkpoint is due (`preflush`). With
+//! a cache of any size, leaves that only pins see are pre-flushed after one.
 //!
 //! The later a checkpoint is due, the more changes share the writing of a leaf. With changes all
 //! over a tree that is not much larger than the cache, each checkpoint writes most of the leaves.
@@ -70,7 +70,7 @@ impl Core {
                     self.options.dirty_bytes_max()
                 };
                 // The rest is held by pins, which see a state that no checkpoint writes.
-                while self.dirty() > usual / 2 && self.write_early_locked(&mut state)? {}
+                while self.dirty() > usual / 2 && self.preflush_locked(&mut state)? {}
                 let held = self.dirty();
                 self.dirty_max.store(usual.max(held + usual / 4), Ordering::Relaxed);
                 Ok(())

@@ -88,7 +88,7 @@ impl Replay for Replayer<'_> {
 impl<'a> Replayer<'a> {
     pub(crate) fn new(core: &'a Core, from: Lsn, writes: bool) -> Replayer<'a> {
         let options = &core.options;
-        let dirty_max = if core.writes_early() {
+        let dirty_max = if core.preflushes() {
             options.dirty_bytes_max()
         } else {
             // The process had no more changed bytes when it ended, so in most cases no checkpoint
@@ -112,13 +112,13 @@ impl<'a> Replayer<'a> {
         if !core.is_whole() {
             return self.relieve_lost();
         }
-        let early = core.writes_early();
-        let due = if early { core.options.dirty_bytes_due() } else { self.dirty_max };
+        let preflushes = core.preflushes();
+        let due = if preflushes { core.options.dirty_bytes_due() } else { self.dirty_max };
         if !self.writes || core.dirty() <= due {
             return Ok(());
         }
         self.settle()?;
-        let Err(error) = self.write(early, due) else { return Ok(()) };
+        let Err(error) = self.write(preflushes, due) else { return Ok(()) };
         tracing::warn!(%error, "cannot evict replayed changes");
         if error.is_no_space() && core.journal.check_log().is_ok() {
             let dirty = core.dirty();
@@ -145,7 +145,7 @@ impl<'a> Replayer<'a> {
         let due = core.options.dirty_bytes_due();
         let mut state = core.checkpoint.lock();
         while core.dirty() > due {
-            match core.write_early_locked(&mut state) {
+            match core.preflush_locked(&mut state) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {
@@ -160,10 +160,10 @@ impl<'a> Replayer<'a> {
         Ok(())
     }
 
-    fn write(&self, early: bool, due: usize) -> Result<()> {
+    fn write(&self, preflushes: bool, due: usize) -> Result<()> {
         let core = self.core;
         let mut state = core.checkpoint.lock();
-        while early && core.dirty() > due && core.write_early_locked(&mut state)? {}
+        while preflushes && core.dirty() > due && core.preflush_locked(&mut state)? {}
         if core.dirty() <= self.dirty_max {
             return Ok(());
         }

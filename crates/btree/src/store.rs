@@ -150,9 +150,9 @@ impl Engine for Core {
 
     fn is_checkpoint_due(&self) -> bool {
         // With pre-flushing, only non-leaf changes can exceed this limit.
-        let early = self.writes_early();
+        let preflushes = self.preflushes();
         let options = &self.options;
-        let due = if early { options.dirty_bytes_max() } else { options.dirty_bytes_due() };
+        let due = if preflushes { options.dirty_bytes_max() } else { options.dirty_bytes_due() };
         self.replay_estimate() >= options.replay_max
             // Nodes that only pins keep cannot be written once more.
             || self.dirty() > due && self.journal.log_bytes_since() > 0

@@ -136,16 +136,21 @@ pub fn open(
     Ok(upkeep)
 }
 
+/// Returns the name that paths of problems have above the name of a snapshot, in a volume with a
+/// header: front ends choose it.
+pub type AboveSnapshots = fn(&VolumeHeader) -> &[u8];
+
 /// Checks and repairs of an open volume.
 #[derive(Clone, Copy)]
 pub struct Checks<'a> {
     upkeep: &'a Upkeep,
+    above_snapshots: AboveSnapshots,
 }
 
 impl<'a> Checks<'a> {
     /// Those of a volume.
-    pub fn of(upkeep: &'a Upkeep) -> Checks<'a> {
-        Checks { upkeep }
+    pub fn of(upkeep: &'a Upkeep, above_snapshots: AboveSnapshots) -> Checks<'a> {
+        Checks { upkeep, above_snapshots }
     }
 }
 
@@ -160,6 +165,7 @@ impl Deref for Checks<'_> {
 /// A check under way.
 pub(crate) struct Checker<'a, 'p> {
     pub(crate) fs: &'a Upkeep,
+    above_snapshots: &'a [u8],
     pub(crate) pin: &'a dyn Pinned,
     pub(crate) report: VolumeReport,
     table: Table,
@@ -257,6 +263,7 @@ impl Checks<'_> {
         let clean = shared::CleanTrees::default();
         let mut checker = Checker {
             fs: self,
+            above_snapshots: (self.above_snapshots)(&self.header),
             pin,
             report,
             table,

@@ -109,7 +109,9 @@ impl Checks<'_> {
                 return Ok(at == id);
             }
         }
-        Err(FsError::LimitReached("too many levels of nested subvolumes"))
+        Err(FsError::LimitReached(
+            "nested subvolumes have too many levels; move the deepest ones up",
+        ))
     }
 
     /// Whether a tree belongs to a subvolume.

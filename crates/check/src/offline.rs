@@ -12,15 +12,19 @@ use store::{CheckProgress, CheckReport, Finding, FindingKind};
 use volume::error::from_store;
 use volume::{OpenError, OpenOptions};
 
-use super::Checks;
 use super::unread::PastUnread;
+use super::{AboveSnapshots, Checks};
 use super::{Problem, ProblemKind, VolumeReport};
 
 /// Reads and verifies everything in a volume that no process has open. Nothing is changed. The
 /// caller keeps others from opening it meanwhile. Whatever prevents opening is a problem in the
 /// report; so is what the disk cannot read. Fails if there is no volume, or a newer one, or for
 /// lack of a resource that has nothing to do with the volume.
-pub fn check_offline(env: &Env, progress: CheckProgress<'_>) -> Result<VolumeReport, OpenError> {
+pub fn check_offline(
+    env: &Env,
+    above_snapshots: AboveSnapshots,
+    progress: CheckProgress<'_>,
+) -> Result<VolumeReport, OpenError> {
     let headers = Headers::read(&*env.device)?;
     let right = headers.right(&*env.device)?;
     let bad = headers.faults(right.as_ref());
@@ -30,7 +34,7 @@ pub fn check_offline(env: &Env, progress: CheckProgress<'_>) -> Result<VolumeRep
     {
         let (right, bad) = header::examine(env, header)?;
         return match right {
-            Ok(right) => check_as(env, &right, bad, progress),
+            Ok(right) => check_as(env, (&right, above_snapshots), bad, progress),
             Err(error) => refused(error, CheckReport::default(), bad),
         };
     }
@@ -45,7 +49,7 @@ pub fn check_offline(env: &Env, progress: CheckProgress<'_>) -> Result<VolumeRep
         }
         (None, Err(error)) => return refused(error, CheckReport::default(), bad),
     };
-    check_as(env, &header, bad, progress)
+    check_as(env, (&header, above_snapshots), bad, progress)
 }
 
 /// An environment in which nothing reaches the disk, not even a sync, which a failing disk may
@@ -66,7 +70,7 @@ pub fn observed(env: &Env) -> Env {
 /// them.
 fn check_as(
     env: &Env,
-    header: &VolumeHeader,
+    (header, above_snapshots): (&VolumeHeader, AboveSnapshots),
     bad: Vec<HeaderFault>,
     progress: CheckProgress<'_>,
 ) -> Result<VolumeReport, OpenError> {
@@ -93,9 +97,10 @@ fn check_as(
     };
     let checked = fs.store.pin().map_err(from_store).and_then(|pin| {
         let pin = PastUnread::new(&*pin);
-        let expected = Checks::of(&fs).expected_bytes(&pin)?;
+        let checks = Checks::of(&fs, above_snapshots);
+        let expected = checks.expected_bytes(&pin)?;
         let done = store.bytes;
-        Checks::of(&fs).check_state(&pin, store, (done, done.saturating_add(expected)), progress)
+        checks.check_state(&pin, store, (done, done.saturating_add(expected)), progress)
     });
     checked.map_err(OpenError::inconsistent)
 }

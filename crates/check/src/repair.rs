@@ -22,8 +22,8 @@ use store::CheckProgress;
 use vfs::FsResult;
 use volume::{OpenError, OpenOptions};
 
-use super::Checks;
 use super::offline::check_offline;
+use super::{AboveSnapshots, Checks};
 use super::{Edit, Fix, Problem, VolumeReport};
 
 /// Most rounds: each repairs all that does not depend on another.
@@ -108,10 +108,11 @@ fn below(
 /// meanwhile.
 pub fn repair(
     env: &Env,
+    above_snapshots: AboveSnapshots,
     how: Repair,
     progress: CheckProgress<'_>,
 ) -> Result<RepairReport, OpenError> {
-    let before = check_offline(env, progress)?;
+    let before = check_offline(env, above_snapshots, progress)?;
     let mut repaired = RepairReport { before, ..RepairReport::default() };
     if how == Repair::Report || repaired.before.is_clean() || repaired.before.stopped {
         repaired.after = repaired.before.clone();
@@ -141,7 +142,7 @@ pub fn repair(
         repaired.after = if repaired.repaired.is_empty() {
             repaired.before.clone()
         } else {
-            check_offline(env, progress)?
+            check_offline(env, above_snapshots, progress)?
         };
         return Ok(repaired);
     }
@@ -156,8 +157,10 @@ pub fn repair(
         Ok(fs) => {
             let done = match fs.kept_from() {
                 // What prevents changes is reported below, and by the next check.
-                Some(why) => Checks::of(&fs).fail_all(&mut repaired, why, progress),
-                None => Checks::of(&fs).repair_all(&mut repaired, progress),
+                Some(why) => {
+                    Checks::of(&fs, above_snapshots).fail_all(&mut repaired, why, progress)
+                }
+                None => Checks::of(&fs, above_snapshots).repair_all(&mut repaired, progress),
             };
             let done = done.and_then(|()| fs.close());
             done.map_err(OpenError::inconsistent)?;
@@ -171,7 +174,7 @@ pub fn repair(
         ) => {}
         Err(error) => return Err(error),
     }
-    repaired.after = check_offline(env, progress)?;
+    repaired.after = check_offline(env, above_snapshots, progress)?;
     Ok(repaired)
 }
 

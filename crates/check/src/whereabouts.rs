@@ -30,7 +30,7 @@ impl Checker<'_, '_> {
             if record.snapshot {
                 // A snapshot is named below the directory that it was taken of.
                 parts.push(record.name.clone());
-                parts.push(self.fs.header.snapshot_dir.clone());
+                parts.push(self.above_snapshots.to_vec());
                 (subvol, dir) = record.source;
             } else if record.parent.0 != 0 {
                 let (above, directory, cookie) = record.parent;
@@ -61,8 +61,8 @@ impl Checker<'_, '_> {
         Ok(path)
     }
 
-    /// Adds the names above a directory, up to the subvolume's root; `false` when they do not lead
-    /// there.
+    /// Adds the names above a directory, up to the subvolume's root; `false` when they do not
+    /// reach it.
     fn within(
         &self,
         tree: TreeId,

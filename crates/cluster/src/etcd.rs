@@ -327,13 +327,24 @@ fn refused(endpoint: &str, status: u16, body: &str) -> Failed {
     let text = format!("etcd at {endpoint}: {why}");
     match code {
         NOT_FOUND => Failed::All(Error::LeaseEnded),
-        RESOURCE_EXHAUSTED if why.contains("space exceeded") => Failed::All(Error::Full(text)),
+        RESOURCE_EXHAUSTED if is_full(&why) => Failed::All(Error::Full(text)),
         PERMISSION_DENIED => Failed::All(Error::Refused(text)),
         UNAUTHENTICATED => Failed::Token,
-        // (Words of 3.4, whose code for these is "invalid argument" or "unknown".)
-        _ if why.contains("auth") || why.contains("user name is empty") => Failed::Token,
+        _ if is_token_refused(&why) => Failed::Token,
         _ => Failed::Next(Error::Unreachable(text)),
     }
+}
+
+/// Whether a refusal because of exhausted resources means that the database is full.
+fn is_full(why: &str) -> bool {
+    // tidy: compares words: etcd has the same code for too many requests
+    why.contains("space exceeded")
+}
+
+/// Whether a refusal without a code of its own means that another token is needed.
+fn is_token_refused(why: &str) -> bool {
+    // tidy: compares words: the code of etcd 3.4 is "invalid argument" or "unknown"
+    why.contains("auth") || why.contains("user name is empty")
 }
 
 fn is_loopback(url: &str) -> bool {

@@ -48,7 +48,7 @@ pub struct RawLatch {
 impl RawLatch {
     /// The lock of the calling thread.
     #[inline]
-    fn own(&self) -> &RawRwLock {
+    fn lock_of_thread(&self) -> &RawRwLock {
         let lock = &self.locks[thread_slot() % LOCKS];
         match lock.get() {
             Some(lock) => &lock.0,
@@ -94,7 +94,7 @@ unsafe impl lock_api::RawRwLock for RawLatch {
 
     #[inline]
     fn lock_shared(&self) {
-        let lock = self.own();
+        let lock = self.lock_of_thread();
         if !lock.try_lock_shared() {
             RawLatch::wait_shared(lock);
         }
@@ -102,13 +102,13 @@ unsafe impl lock_api::RawRwLock for RawLatch {
 
     #[inline]
     fn try_lock_shared(&self) -> bool {
-        self.own().try_lock_shared()
+        self.lock_of_thread().try_lock_shared()
     }
 
     #[inline]
     unsafe fn unlock_shared(&self) {
         // SAFETY: the caller shares the latch, so it holds the lock of its thread.
-        unsafe { self.own().unlock_shared() };
+        unsafe { self.lock_of_thread().unlock_shared() };
     }
 
     fn lock_exclusive(&self) {

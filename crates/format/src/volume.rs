@@ -132,6 +132,12 @@ pub enum HeaderError {
 }
 
 impl VolumeHeader {
+    /// Whether nothing stored may have a name: front ends show something else there.
+    #[inline]
+    pub fn reserves(&self, name: &[u8]) -> bool {
+        name == self.snapshot_dir
+    }
+
     /// The version of its format.
     pub fn version(&self) -> u32 {
         match self.home {

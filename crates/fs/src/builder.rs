@@ -322,7 +322,7 @@ impl<'a> Builder<'a> {
         name: &[u8],
         make: impl Fn(&Bulk<'a>, DirId) -> Result<Draft, Refusal>,
     ) -> FsResult<Option<BulkNode>> {
-        if name == self.volume.header.snapshot_dir {
+        if self.volume.header.reserves(name) {
             // The ordinary call has the error to report.
             return Ok(None);
         }

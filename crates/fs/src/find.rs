@@ -71,11 +71,6 @@ impl Fs {
         let scope = Scope::Below(self.subvol_of(self.real(node))?.id.0);
         Search::new((self, scope), caller, *find, Some(emit))?.from(&Entry { node, attr }, shown, 0)
     }
-
-    /// Name of the hidden directory of snapshots that every directory has.
-    pub fn snapshot_dir(&self) -> &[u8] {
-        &self.header.snapshot_dir
-    }
 }
 
 pub(crate) struct Search<'a> {

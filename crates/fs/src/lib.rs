@@ -51,8 +51,9 @@ pub use format::retention::Keep;
 pub use front_end::Volume;
 pub use history::Version;
 pub use open_volume::Fs;
-pub use opening::engine::{LOG_DIRECTORY, volume_files};
-pub use opening::header::{HostDirectory, host_directory, is_volume, make_host};
+pub use opening::create::FormatOptions;
+pub use opening::engine::{Engine, LOG_DIRECTORY, Layout, volume_files};
+pub use opening::header::{HostDirectory, has_trees, host_directory, is_volume, make_host};
 pub use ops::bulk::{DirId, Draft, FileId, MEMORY as BULK_MEMORY, Refusal};
 pub use ops::subvolumes::copies_of_this_thread;
 pub use paths::Paths;
@@ -69,11 +70,10 @@ pub use vfs::{
 pub use volume::OpenError;
 pub use volume::error::from_search;
 pub use volume::{
-    Atime, CloneInfo, Engine, FormatOptions, Hold, KeptSnapshot, Layout, LimitChange,
-    ObjectsStatus, OpenOptions, OwnerQuota, Progress, QuotaChange, QuotaDifference, QuotaInfo,
-    QuotaLimits, QuotaOf, Removed, RestoreOptions, Restored, RmrInfo, Schedule, ScheduleInfo,
-    SnapshotInfo, SnapshotQuery, SnapshotsOf, SubvolumeBounds, TrashSetting, VolumeId,
-    VolumeStatus,
+    Atime, CloneInfo, Hold, KeptSnapshot, LimitChange, ObjectsStatus, OpenOptions, OwnerQuota,
+    Progress, QuotaChange, QuotaDifference, QuotaInfo, QuotaLimits, QuotaOf, Removed,
+    RestoreOptions, Restored, RmrInfo, Schedule, ScheduleInfo, SnapshotInfo, SnapshotQuery,
+    SnapshotsOf, SubvolumeBounds, TrashSetting, VolumeId, VolumeStatus,
 };
 
 #[cfg(test)]

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use device::Env;
 use format::volume::VolumeHeader;
 use inode::NameHash;
+use opening::create::FormatOptions;
 use opening::{create, engine, header};
 use store::{CheckProgress, CheckReport, Store};
 use upkeep::Upkeep;
-use volume::info::FormatOptions;
 use volume::{Atime, OpenError, OpenOptions, VolumeId, record_copies};
 
 /// How often a state is looked for that stays while it is read: the owner deletes objects.

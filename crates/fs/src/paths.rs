@@ -1,4 +1,4 @@
-//! Requests about paths, as front ends show them: such a path may lead into a virtual directory.
+//! Requests about paths, as front ends show them: such a path may point into a virtual directory.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;

@@ -10,6 +10,7 @@ use vfs::{Entry, FsResult};
 use volume::{CloneInfo, OpenError, Schedule, ScheduleInfo, SnapshotInfo};
 
 use crate::Fs;
+use crate::front_end::snapshot_dir;
 
 impl Fs {
     /// Takes a snapshot of a directory: of all that was written before the call.
@@ -111,7 +112,7 @@ impl Fs {
     /// changes nothing. `progress` receives the bytes done and an estimate of their total, and may
     /// cancel the check. What the disk cannot read is reported, and the rest is checked.
     pub fn check_volume(&self, progress: CheckProgress<'_>) -> FsResult<VolumeReport> {
-        Checks::of(self).check_volume(progress)
+        Checks::of(self, snapshot_dir).check_volume(progress)
     }
 
     /// Reads and verifies everything in a volume that no process has open. Nothing is changed. The
@@ -122,7 +123,7 @@ impl Fs {
         env: &Env,
         progress: CheckProgress<'_>,
     ) -> Result<VolumeReport, OpenError> {
-        check::check_offline(env, progress)
+        check::check_offline(env, snapshot_dir, progress)
     }
 
     /// Repairs a volume that no process has open; the caller keeps others from opening it
@@ -132,11 +133,11 @@ impl Fs {
         how: Repair,
         progress: CheckProgress<'_>,
     ) -> Result<RepairReport, OpenError> {
-        check::repair(env, how, progress)
+        check::repair(env, snapshot_dir, how, progress)
     }
 
     /// Finds what nothing names, while other operations run, and deletes it if requested.
     pub fn gc(&self, how: Gc, progress: CheckProgress<'_>) -> FsResult<GcReport> {
-        Checks::of(self).gc(how, progress)
+        Checks::of(self, snapshot_dir).gc(how, progress)
     }
 }

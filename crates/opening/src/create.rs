@@ -12,14 +12,48 @@ use inode::Name;
 use store::{Batch, Store, TreeId};
 use volume::numbers::ROOT_INO;
 use volume::subvol::VOLUME;
-use volume::{Engine, FormatOptions, OpenError, VolumeId, record_copies};
+use volume::{OpenError, VolumeId, record_copies};
 
+use crate::engine::{Engine, Layout};
 use crate::header;
 
 /// The volume's root subvolume.
 const ROOT_SUBVOLUME: u64 = 1;
 /// What a directory may contain before it is formatted: files of the daemon.
 const OWNERS: [&str; 2] = ["owner.lock", "control.sock"];
+
+/// Options for creating a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FormatOptions {
+    /// The engine.
+    pub engine: Engine,
+    /// How it lays records out; the B-tree ignores it.
+    pub layout: Layout,
+    /// Name of the virtual directory of snapshots that every directory has.
+    pub snapshot_dir: Vec<u8>,
+    /// Owner of the root directory.
+    pub root_uid: u32,
+    /// Group of the root directory.
+    pub root_gid: u32,
+    /// Permission bits of the root directory.
+    pub root_mode: u32,
+    /// The home of the inodes that the volume makes: 0 for a volume that is in no cluster.
+    pub inode_home: u16,
+}
+
+impl Default for FormatOptions {
+    fn default() -> FormatOptions {
+        FormatOptions {
+            engine: Engine::Btree,
+            layout: Layout::Rows,
+            snapshot_dir: b".snapshots".to_vec(), // tidy: knows the default of the header
+            root_uid: 0,
+            root_gid: 0,
+            root_mode: 0o755,
+            inode_home: 0,
+        }
+    }
+}
 
 /// Creates a volume in an empty directory. The header gets its name last, so an interrupted call
 /// leaves no volume, and the next call starts over. Until then the header has another name, which

@@ -14,9 +14,53 @@ use store::{
     CheckProgress, CheckReport, EngineOptions, LogKey, LogObjects, LogPlace, ObjectLogSettings,
     Store,
 };
-use volume::{Layout, OpenError, OpenOptions};
+use volume::{OpenError, OpenOptions};
 
 pub use store::LOG_DIRECTORY;
+
+/// Which engine keeps the trees.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// The copy-on-write B-tree.
+    #[default]
+    Btree,
+    /// The log-structured engine.
+    Lsm,
+}
+
+impl Engine {
+    /// The name used on command lines and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Btree => "btree",
+            Engine::Lsm => "lsm",
+        }
+    }
+
+    /// All engines, the default first.
+    pub const ALL: [Engine; 2] = [Engine::Btree, Engine::Lsm];
+}
+
+/// How the log-structured engine lays records out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// Whole records in sorted runs, which are merged.
+    #[default]
+    Rows,
+    /// Longer records, such as those of files, in value logs that are not merged. An index of keys,
+    /// short records and pointers is merged (IndexFS, II.C).
+    Column,
+}
+
+impl Layout {
+    /// The name used on command lines and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Layout::Rows => "rows",
+            Layout::Column => "column",
+        }
+    }
+}
 
 /// The files of a volume. Its log may be a link to a directory on another disk.
 pub fn volume_files(directory: &Path) -> device::Result<LocalDevice> {

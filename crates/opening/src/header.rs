@@ -16,6 +16,8 @@
 //! own for the volume, whose header has the store's URL. The volume is opened by the header in the
 //! store, which must have the same id: the directory may be left from another volume.
 
+use std::path::Path;
+
 use device::{Blobs, Device, Env};
 use format::Corruption;
 use format::volume::{
@@ -24,7 +26,7 @@ use format::volume::{
 };
 use volume::{OpenError, VolumeId};
 
-use crate::engine;
+use crate::engine::{self, Engine, LOG_DIRECTORY};
 
 /// What is at one of the two names.
 struct HeaderFile {
@@ -67,6 +69,13 @@ pub struct Headers {
 pub fn is_volume(device: &dyn Device) -> device::Result<bool> {
     let there = |path| device.metadata(path).map(|found| found.is_some());
     Ok(there(FILE)? || there(COPY)? && !there(UNFINISHED)?)
+}
+
+/// Whether a directory of the host holds the trees and the log of a volume, which may have lost its
+/// header.
+pub fn has_trees(directory: &Path) -> bool {
+    let is_there = |name: &str| directory.join(name).is_dir();
+    is_there(LOG_DIRECTORY) && Engine::ALL.iter().any(|engine| is_there(engine.name()))
 }
 
 /// Reads the header by which a volume is opened.

@@ -242,6 +242,17 @@ pub fn execute_alone<T>(fs: &Ops, change: impl FnOnce(&mut Plan) -> FsResult<T>)
     done
 }
 
+/// As `execute_alone`, with locks that are held from before the plan is made until it is committed:
+/// for records that are of no subvolume.
+pub fn execute_alone_locked<T>(
+    fs: &Ops,
+    locks: &[(Lock, Mode)],
+    change: impl FnOnce(&mut Plan) -> FsResult<T>,
+) -> FsResult<T> {
+    let _locks = fs.locks.lock(locks);
+    execute_alone(fs, change)
+}
+
 /// Commits what a plan has gathered so far, as `execute_alone`, and empties it. After an error the
 /// plan keeps its batch: who continues commits it with the next one.
 pub fn execute_gathered(fs: &Ops, plan: &mut Plan) -> FsResult<()> {

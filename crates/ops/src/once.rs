@@ -27,7 +27,7 @@ use volume::locks::{Lock, Mode};
 use volume::view::View;
 
 use crate::Ops;
-use crate::execute::execute_alone;
+use crate::execute::{execute_alone, execute_alone_locked};
 use crate::plan::Plan;
 
 /// The tree of sessions and answers.
@@ -74,7 +74,9 @@ fn first_answer(fs: &Ops, request: &Request) -> FsResult<Option<Vec<u8>>> {
         return Err(FsError::InvalidArgument("a request whose answer the client has confirmed"));
     }
     if request.number - session.done > UNCONFIRMED_MAX {
-        return Err(FsError::LimitReached("1024 requests of a client await its confirmation"));
+        return Err(FsError::LimitReached(
+            "1024 requests of a client await its confirmation; repeat it later",
+        ));
     }
     let key = answer_record::answer(&request.session, request.number);
     match view.read(&key, AnswerRecord::decode)? {
@@ -145,22 +147,20 @@ impl Ops {
     /// Those answers are removed, and their requests refused from now on. Returns up to which
     /// number that is so, which may be greater than `done`.
     pub fn confirm(&self, session: &SessionId, done: u64) -> FsResult<u64> {
-        let _lock = self.locks.lock(&[(lock_of(session), Mode::Exclusive)]);
-        let key = answer_record::session(session);
-        let known = View::new(&*self.store, ANSWERS).read(&key, SessionRecord::decode)?;
-        let Some(known) = known else { return Err(FsError::Stale) };
-        if done <= known.done {
-            return Ok(known.done);
-        }
-        let Timestamp(now) = self.env.clock.now();
-        let record = SessionRecord { seen: now.max(known.seen), done, ..known };
-        execute_alone(self, |plan| {
+        execute_alone_locked(self, &[(lock_of(session), Mode::Exclusive)], |plan| {
+            let key = answer_record::session(session);
+            let known = View::new(&*self.store, ANSWERS).read(&key, SessionRecord::decode)?;
+            let Some(known) = known else { return Err(FsError::Stale) };
+            if done <= known.done {
+                return Ok(known.done);
+            }
+            let Timestamp(now) = self.env.clock.now();
+            let record = SessionRecord { seen: now.max(known.seen), done, ..known };
             plan.removes();
             plan.batch().put(ANSWERS, &key, &record.encode());
             remove_answers(plan, session, done);
-            Ok(())
-        })?;
-        Ok(done)
+            Ok(done)
+        })
     }
 
     /// Ends sessions, with all of their answers, by as few batches as that takes. What they ask for
@@ -168,8 +168,7 @@ impl Ops {
     pub fn end_sessions(&self, sessions: &[SessionId]) -> FsResult<()> {
         for some in sessions.chunks(SESSIONS_OF_BATCH) {
             let locks: Vec<_> = some.iter().map(|id| (lock_of(id), Mode::Exclusive)).collect();
-            let _locks = self.locks.lock(&locks);
-            execute_alone(self, |plan| {
+            execute_alone_locked(self, &locks, |plan| {
                 for session in some {
                     let key = answer_record::session(session);
                     let known = View::new(&*self.store, ANSWERS);

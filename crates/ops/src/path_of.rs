@@ -11,38 +11,36 @@ use crate::subvolumes::access::directory_of;
 /// Most directories on the way.
 const DEPTH_MAX: usize = 1 << 16;
 
+/// A part of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PathPart {
+    /// A name in a directory, or of a snapshot.
+    Name(Vec<u8>),
+    /// What front ends show between a directory and the names of its snapshots.
+    Snapshots,
+}
+
 impl Ops {
-    /// The path of a directory from the volume's root; `None` if none points to it, for example if
-    /// it was removed or is being moved. The path may contain names that a user may not see. So a
-    /// caller that answers a user must first resolve the path with that user's rights.
-    pub fn path_of(&self, node: NodeId) -> FsResult<Option<Vec<u8>>> {
+    /// The path of a directory in parts, the last first. `None` if nothing points to it, for
+    /// example because it was removed or is being moved. The path may contain names that a user
+    /// may not see. So a caller that answers a user must first resolve the path with that user's
+    /// rights.
+    pub fn parts_of_path(&self, node: NodeId) -> FsResult<Option<Vec<PathPart>>> {
         match self.names_of(node) {
-            Ok(Some(names)) => {
-                let mut path: Vec<u8> = Vec::new();
-                for name in names.iter().rev() {
-                    path.push(b'/');
-                    path.extend_from_slice(name);
-                }
-                Ok(Some(if path.is_empty() { b"/".to_vec() } else { path }))
-            }
-            Ok(None) | Err(FsError::Stale) => Ok(None),
-            Err(error) => Err(error),
+            Err(FsError::Stale) => Ok(None),
+            parts => parts,
         }
     }
 
-    /// The path of the source of a node's subvolume, if that is a copy and the source still exists.
-    /// The source is that of a clone or a snapshot, or the snapshot that was rolled back to. The
-    /// same caution applies.
-    pub fn copied_from(&self, node: NodeId) -> FsResult<Option<Vec<u8>>> {
+    /// The directory that a node's subvolume is a copy of, if it is one. The source is that of a
+    /// clone or a snapshot, or the snapshot that was rolled back to. It may be gone.
+    pub fn source_of(&self, node: NodeId) -> FsResult<Option<NodeId>> {
         let (subvol, _) = self.place(node)?;
         let source = match read_record(&*self.store, subvol.id)? {
             Some(record) if record.snapshot => self.shown_in(&record)?,
             record => record.map(|record| record.source).filter(|source| source.0 != 0),
         };
-        match source {
-            Some((subvol, dir)) => self.path_of(node_of(subvol, dir)),
-            None => Ok(None),
-        }
+        Ok(source.map(|(subvol, dir)| node_of(subvol, dir)))
     }
 
     /// How many names a directory has, as its record counts them.
@@ -52,9 +50,9 @@ impl Ops {
     }
 
     /// Names on the way to a directory, the last first.
-    fn names_of(&self, node: NodeId) -> FsResult<Option<Vec<Vec<u8>>>> {
+    fn names_of(&self, node: NodeId) -> FsResult<Option<Vec<PathPart>>> {
         let (mut subvol, mut at) = self.place(node)?;
-        let mut names: Vec<Vec<u8>> = Vec::new();
+        let mut names: Vec<PathPart> = Vec::new();
         while names.len() < DEPTH_MAX {
             let (parent, cookie);
             if at != subvol.root {
@@ -71,8 +69,8 @@ impl Ops {
                 };
                 if record.snapshot {
                     let Some((above, dir)) = self.shown_in(&record)? else { return Ok(None) };
-                    names.push(record.name);
-                    names.push(self.header.snapshot_dir.clone());
+                    names.push(PathPart::Name(record.name));
+                    names.push(PathPart::Snapshots);
                     (subvol, at) = (self.subvol(SubvolId(above))?, dir);
                     continue;
                 }
@@ -88,7 +86,7 @@ impl Ops {
             if entry.is_none_or(|entry| entry.ino != at) {
                 return Ok(None);
             }
-            names.push(name.as_bytes().to_vec());
+            names.push(PathPart::Name(name.as_bytes().to_vec()));
             at = parent;
         }
         Ok(None)

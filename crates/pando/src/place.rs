@@ -393,7 +393,7 @@ fn not_a_volume(directory: &Path) -> Failure {
     if let Some(failure) = closed(&directory.join(FILE)) {
         return failure;
     }
-    if directory.join("btree").is_dir() && directory.join("log").is_dir() {
+    if fs::has_trees(directory) {
         let message = format!("{} is missing from the volume", directory.join(FILE).display());
         return Failure::new(FailureKind::Damaged, message).hint("restore the file from a backup");
     }
@@ -468,6 +468,17 @@ mod tests {
             place.with_typed_path(Failure::new(FailureKind::Other, "").at(path)).path.0
         };
         assert_eq!(typed(b"/x:y"), [volume.as_os_str().as_bytes(), b":/x:y"].concat());
+    }
+
+    #[test]
+    fn a_volume_without_its_header_is_no_other_directory() {
+        for engine in fs::Engine::ALL {
+            let temporary = tempfile::tempdir().unwrap();
+            std::fs::create_dir(temporary.path().join(engine.name())).unwrap();
+            assert_eq!(not_a_volume(temporary.path()).kind, FailureKind::NotVolume);
+            std::fs::create_dir(temporary.path().join(fs::LOG_DIRECTORY)).unwrap();
+            assert_eq!(not_a_volume(temporary.path()).kind, FailureKind::Damaged, "{engine:?}");
+        }
     }
 
     #[test]

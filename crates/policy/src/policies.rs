@@ -11,7 +11,7 @@ use ops::object::Object;
 use ops::plan::Plan;
 use ops::policy::{Looked, Move, Policy, Removal, Share, Whose};
 use ops::subvolumes::Ledger;
-use vfs::FsResult;
+use vfs::{FsResult, StatFs};
 use volume::QuotaInfo;
 use volume::subvol::Subvol;
 use volume::view::View;
@@ -281,7 +281,30 @@ impl Policy for Policies<'_> {
         self.fs.quotas.owners.is_on()
     }
 
-    fn limits_at(&self, node: NodeId) -> FsResult<Option<QuotaInfo>> {
-        self.fs.quota_get(node)
+    fn limit_space(&self, node: NodeId, space: StatFs) -> StatFs {
+        match self.fs.quota_get(node) {
+            Ok(Some(quota)) => limited(space, &quota),
+            // What has no record (a directory of snapshots), or one that cannot be read, has no
+            // quota.
+            Ok(None) | Err(_) => space,
+        }
     }
+}
+
+/// The space and inodes that a quota leaves, as XFS reports them for projects.
+fn limited(mut space: StatFs, quota: &QuotaInfo) -> StatFs {
+    let block = u64::from(space.block_bytes);
+    if let Some(most) = quota.limits.bytes {
+        let left = most.saturating_sub(quota.bytes) / block;
+        let free = space.blocks_free.min(left);
+        (space.blocks_free, space.blocks_available) = (free, space.blocks_available.min(left));
+        space.blocks = space.blocks.min(quota.bytes.div_ceil(block).saturating_add(left));
+        space.blocks = space.blocks.max(free);
+    }
+    if let Some(most) = quota.limits.inodes {
+        let left = most.saturating_sub(quota.inodes);
+        space.inodes_free = space.inodes_free.min(left);
+        space.inodes = space.inodes.min(quota.inodes.saturating_add(left));
+    }
+    space
 }

@@ -232,16 +232,20 @@ pub fn domain_of(directory: &DirectoryRecord) -> u64 {
 
 /// Refuses to move an object from one domain into another under the same charge.
 pub(crate) fn check_same(from: u64, to: u64) -> FsResult<()> {
-    if from == to { Ok(()) } else { Err(FsError::CrossSubvolume("another quota is charged there")) }
+    if from == to {
+        Ok(())
+    } else {
+        Err(FsError::CrossSubvolume("another quota is charged there; copy it instead"))
+    }
 }
 
 /// Refuses to move a directory that the quota around it has not reached yet: the quota would skip
 /// it. A directory of another quota moves as a whole.
 pub(crate) fn check_adopted(around: &DirectoryRecord, moved: &DirectoryRecord) -> FsResult<()> {
     match (domain_of(around), domain_of(moved)) {
-        (1.., Charge::NO_DOMAIN) => {
-            Err(FsError::CrossSubvolume("a quota is being set around the directory"))
-        }
+        (1.., Charge::NO_DOMAIN) => Err(FsError::CrossSubvolume(
+            "a quota is being set around the directory; try again when it has counted",
+        )),
         _ => Ok(()),
     }
 }

@@ -1,6 +1,6 @@
 //! Reads a trace: block by block, in memory for one block.
 //!
-//! What a crash cut off is the end of the trace ([`End::Cut`]). Bytes that are there and wrong are
+//! What a crash left out ends the trace ([`End::Cut`]). Bytes that are there and wrong are
 //! an error.
 
 use std::io::{ErrorKind, Read};

@@ -3,7 +3,7 @@
 //! Invariants: a caller waits for a lock that is held for the copy of an event, never for the disk.
 //! The buffer is bounded: when it is full, events are counted and dropped, and the next block
 //! records how many. A write that fails ends the trace and nothing else; what was written stays
-//! readable, because an incomplete block is cut off again. Events reach the file within
+//! readable, because an incomplete block is truncated. Events reach the file within
 //! [`FLUSH_EVERY`].
 
 use std::collections::VecDeque;

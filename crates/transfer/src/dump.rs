@@ -134,7 +134,10 @@ impl<'a> Dump<'a> {
             let path = join(path, &name);
             if path.len() > PATH_BYTES_MAX {
                 let end = &path[path.len() - 256..];
-                return Err(FsError::LimitReached("paths of a dump: 256 KiB")).at(end);
+                return Err(FsError::LimitReached(
+                    "a path of a dump has at most 256 KiB: dump a directory below it",
+                ))
+                .at(end);
             }
             let entry = self.job.fs.lookup(self.job.caller, held.node(), &name).at(&path)?;
             let held = Held::new(self.job.fs, entry);

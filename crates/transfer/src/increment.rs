@@ -15,7 +15,7 @@ use crate::job::Job;
 use crate::moved::translate;
 use crate::out::Out;
 use crate::plan::{Arrive, Gathered, Leave, Moved, Plan, Unnamed};
-use crate::twice::{self, COPIES};
+use crate::separated::{self, COPIES};
 use crate::walk::{Held, Walk, join};
 
 /// Bytes of memory that a change takes, besides its paths.
@@ -37,7 +37,7 @@ fn planned(job: &Job<'_>, nodes: (NodeId, NodeId)) -> Result<Plan> {
     if separated > 0 {
         drop(gathered);
         used = 0;
-        let again = twice::find(job, nodes, &mut used)?;
+        let again = separated::find(job, nodes, &mut used)?;
         // By the numbers that these walks gave.
         (gathered, _) = differences(job, nodes, &mut used)?;
         gathered.send_again(again);

@@ -12,7 +12,7 @@
 //! of their caller; memory is bounded by one record, and that of sending by an option.
 //!
 //! Which module decides what:
-//! * `send`, `full`, `increment`, `plan`, `moved`, `twice`: what is sent, and in which order
+//! * `send`, `full`, `increment`, `plan`, `moved`, `separated`: what is sent, and in which order
 //! * `receive`, `stage`: what is applied where, and when it becomes visible
 //! * `dump`, `load`, `columns`: metadata as lines, or as columns
 //! * `token`, `steps`: where a stream continues, and whether it is the same one
@@ -28,7 +28,7 @@ mod dump;
 mod send;
 mod increment;
 mod plan;
-mod twice;
+mod separated;
 mod full;
 mod moved;
 mod job;

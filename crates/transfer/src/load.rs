@@ -113,7 +113,7 @@ impl Loader {
 
     fn inode(&mut self, line: &Line, out: &mut Vec<u8>) -> std::result::Result<(), String> {
         let path = bytes(&line.path, line.path_hex.as_deref(), PATH_BYTES_MAX)?;
-        let own = own(line)?;
+        let own = attributes(line)?;
         let kind = kind(&line.kind).ok_or("an unknown kind")?;
         while let Some((above, _)) = self.levels.last() {
             let is_below = above.is_empty()
@@ -193,7 +193,7 @@ fn parse<'a, T: serde::Deserialize<'a>>(line: &'a [u8]) -> std::result::Result<T
     serde_json::from_slice(line).map_err(|error| error.to_string())
 }
 
-fn own(line: &Line) -> std::result::Result<Own, String> {
+fn attributes(line: &Line) -> std::result::Result<Own, String> {
     let mode = u32::from_str_radix(&line.mode, 8).ok().filter(|mode| *mode <= 0o7777);
     if line.xattrs.len() > XATTRS_MAX {
         return Err("too many extended attributes".to_owned());

@@ -15,7 +15,7 @@ use fs::{ChangeKind, Difference, Field};
 use inode::{Kind, NodeId};
 
 use crate::moved::translate;
-use crate::twice::Again;
+use crate::separated::Again;
 
 /// A step on a name of the old state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

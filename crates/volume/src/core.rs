@@ -360,17 +360,11 @@ impl Core {
         Entry { node, attr }
     }
 
-    /// Whether a name is the one that the header reserves: front ends show something else there.
-    #[inline]
-    fn is_reserved(&self, name: &[u8]) -> bool {
-        name == self.header.snapshot_dir
-    }
-
     /// Checks a name that is to be created.
     #[inline]
     pub fn new_name<'n>(&self, bytes: &'n [u8]) -> FsResult<Name<'n>> {
         let name = Name::new(bytes)?;
-        if self.is_reserved(bytes) { Err(FsError::Exists) } else { Ok(name) }
+        if self.header.reserves(bytes) { Err(FsError::Exists) } else { Ok(name) }
     }
 
     /// Checks a name that is to be removed.
@@ -382,7 +376,7 @@ impl Core {
             _ => {}
         }
         let name = Name::new(bytes)?;
-        if self.is_reserved(bytes) {
+        if self.header.reserves(bytes) {
             return Err(FsError::NotPermitted("the directory of snapshots"));
         }
         Ok(name)

@@ -1,4 +1,4 @@
-//! How a volume is created and opened, and what it reports about itself: the types of the calls.
+//! How a volume is opened, and what it reports about itself: the types of the calls.
 
 use std::sync::atomic::AtomicBool;
 
@@ -15,83 +15,6 @@ pub struct VolumeId(pub [u8; 16]);
 impl std::fmt::Display for VolumeId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         uuid::Uuid::from_bytes(self.0).fmt(f)
-    }
-}
-
-/// Which engine keeps the trees.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Engine {
-    /// The copy-on-write B-tree.
-    #[default]
-    Btree,
-    /// The log-structured engine.
-    Lsm,
-}
-
-impl Engine {
-    /// The name used on command lines and in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Engine::Btree => "btree",
-            Engine::Lsm => "lsm",
-        }
-    }
-
-    /// All engines, the default first.
-    pub const ALL: [Engine; 2] = [Engine::Btree, Engine::Lsm];
-}
-
-/// How the log-structured engine lays records out.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Layout {
-    /// Whole records in sorted runs, which are merged.
-    #[default]
-    Rows,
-    /// Longer records, such as those of files, in value logs that are not merged. An index of keys,
-    /// short records and pointers is merged (IndexFS, II.C).
-    Column,
-}
-
-impl Layout {
-    /// The name used on command lines and in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Layout::Rows => "rows",
-            Layout::Column => "column",
-        }
-    }
-}
-
-/// Options for creating a volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FormatOptions {
-    /// The engine.
-    pub engine: Engine,
-    /// How it lays records out; the B-tree ignores it.
-    pub layout: Layout,
-    /// Name of the virtual directory of snapshots that every directory has.
-    pub snapshot_dir: Vec<u8>,
-    /// Owner of the root directory.
-    pub root_uid: u32,
-    /// Group of the root directory.
-    pub root_gid: u32,
-    /// Permission bits of the root directory.
-    pub root_mode: u32,
-    /// The home of the inodes that the volume makes: 0 for a volume that is in no cluster.
-    pub inode_home: u16,
-}
-
-impl Default for FormatOptions {
-    fn default() -> FormatOptions {
-        FormatOptions {
-            engine: Engine::Btree,
-            layout: Layout::Rows,
-            snapshot_dir: b".snapshots".to_vec(), // tidy: knows the default of the header
-            root_uid: 0,
-            root_gid: 0,
-            root_mode: 0o755,
-            inode_home: 0,
-        }
     }
 }
 

@@ -57,10 +57,9 @@ pub mod info;
 
 pub use crate::core::Core;
 pub use info::{
-    Atime, CloneInfo, Engine, FormatOptions, Hold, KeptSnapshot, Layout, LimitChange,
-    ObjectsStatus, OpenOptions, OwnerQuota, Progress, QuotaChange, QuotaDifference, QuotaInfo,
-    QuotaLimits, QuotaOf, Removed, RestoreOptions, Restored, RmrInfo, Schedule, ScheduleInfo,
-    SnapshotInfo, SnapshotQuery, SnapshotsOf, SubvolumeBounds, TrashSetting, VolumeId,
-    VolumeStatus,
+    Atime, CloneInfo, Hold, KeptSnapshot, LimitChange, ObjectsStatus, OpenOptions, OwnerQuota,
+    Progress, QuotaChange, QuotaDifference, QuotaInfo, QuotaLimits, QuotaOf, Removed,
+    RestoreOptions, Restored, RmrInfo, Schedule, ScheduleInfo, SnapshotInfo, SnapshotQuery,
+    SnapshotsOf, SubvolumeBounds, TrashSetting, VolumeId, VolumeStatus,
 };
 pub use open_error::OpenError;

@@ -155,7 +155,9 @@ impl Numbers {
                 return Ok(());
             }
             if limit >= self.end {
-                return Err(FsError::LimitReached("all inode numbers were used"));
+                return Err(FsError::LimitReached(
+                    "all inode numbers were used; copy the files to a new volume",
+                ));
             }
             let next = limit.saturating_add(RANGE).min(self.end);
             let mut batch = Batch::new();

@@ -12,7 +12,8 @@ use vfs::FsResult;
 use crate::error::{from_store, inconsistent, malformed};
 
 /// The error for one more name of a hash than there are indexes.
-pub const NAMES_OF_A_HASH: FsError = FsError::LimitReached("too many names of one hash");
+pub const NAMES_OF_A_HASH: FsError =
+    FsError::LimitReached("too many names of one hash; choose another name");
 
 /// A tree to read records from.
 #[derive(Clone, Copy)]

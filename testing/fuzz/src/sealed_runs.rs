@@ -1,6 +1,6 @@
 //! Runs of the log-structured engine that were falsified with every checksum right: an index, or
 //! the entries of a block. What was changed is appended to the blob of the run, with an index that
-//! leads there, and the manifest points to that index.
+//! points there, and the manifest points to that index.
 
 use fastrand::Rng;
 use format::run_block::{self, Block, BlockBuilder, Stored};

@@ -1,5 +1,5 @@
 //! Rules for decisions: the index has every page with its title, and names every number without a
-//! page, so that no number is used twice.
+//! page, so that no number is used twice. The name of a page is that of its title.
 
 use std::collections::BTreeMap;
 
@@ -29,6 +29,12 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
         if !index.lines().any(|line| line == row) {
             problems.push(format!("{INDEX}: has no line \"{row}\""));
         }
+        if !is_named_alike(file, words) {
+            problems.push(format!(
+                "{path}: its name is not that of its title: rename it; its number is what old \
+                 links name"
+            ));
+        }
         match number.parse() {
             Ok(number) => {
                 if let Some(other) = numbers.insert(number, path) {
@@ -40,6 +46,15 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
     }
     without_page(index, &numbers, &mut problems);
     problems
+}
+
+/// Whether three of five words of a file's name are in the title.
+fn is_named_alike(file: &str, title: &str) -> bool {
+    let title = title.to_ascii_lowercase();
+    let has =
+        |word: &&str| title.split(|c: char| !c.is_ascii_alphanumeric()).any(|one| one == *word);
+    let words: Vec<&str> = file.trim_end_matches(".md").split('-').skip(1).collect();
+    words.iter().filter(|word| has(word)).count() * 5 >= words.len() * 3
 }
 
 /// The numbers below the greatest that have no page are those that the index names.
@@ -89,6 +104,12 @@ mod tests {
             let found = problems(&bad);
             assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
         }
+        let pages = [
+            ("docs/decisions/README.md", "* [0001](0001-cache-nothing-here.md) Cache no names"),
+            ("docs/decisions/0001-cache-nothing-here.md", "# 0001 Cache no names\n"),
+        ];
+        let renamed = check(&Tree::of(&pages));
+        assert!(renamed.iter().any(|one| one.contains("rename it")), "{renamed:?}");
         let untitled = check(&Tree::of(&[("docs/decisions/0001-a.md", "# Do A\n")]));
         assert!(untitled[0].contains("does not begin"), "{untitled:?}");
     }

@@ -4,8 +4,14 @@
 //! Failures of the kind `Protocol` have their hint from `Failure::new`. `Interrupted` is what the
 //! user did, and `Leaving` is repeated by the program. Where there is no next step, a line above
 //! has a comment `tidy: no hint: ` with the reason.
+//!
+//! Some errors of the file system get no hint. Their texts contain the next step: behind a
+//! semicolon or a colon is what to do ([`DO`]), or a command.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use regex::Regex;
 
 use super::Tree;
 use super::source::is_test;
@@ -15,8 +21,51 @@ const EXEMPT: [&str; 3] =
     ["FailureKind::Protocol", "FailureKind::Interrupted", "FailureKind::Leaving"];
 const MARK: &str = "// tidy: no hint: ";
 
+/// Errors of the file system to which nothing adds a hint (`crates/pando/src/daemon/about.rs`).
+static TEXT_ALONE: LazyLock<Regex> = LazyLock::new(|| {
+    let text = r#"FsError::(?:LimitReached|Busy|MemoryExceeded)\(\s*"((?:[^"\\]|\\[\s\S])*)""#;
+    Regex::new(text).expect("invariant: the pattern is well formed")
+});
+/// What to do.
+const DO: [&str; 21] = [
+    "choose", "clone", "compare", "copy", "do", "dump", "end", "list", "make", "move", "name",
+    "pass", "release", "remove", "rename", "repeat", "send", "set", "try", "use", "wait",
+];
+/// Crates whose errors reach programs as an errno, and no people as a text.
+const ERRNO: [&str; 2] = ["crates/remote/", "crates/vfs/"];
+
 /// All rules about hints.
 pub(crate) fn check(tree: &Tree) -> Vec<String> {
+    let mut problems = failures(tree);
+    for (path, text) in tree.texts().filter(|(path, _)| path.strip_suffix(".rs").is_some()) {
+        let is_product = path.starts_with("crates/") && path.contains("/src/") && !is_test(path);
+        if is_product && !ERRNO.iter().any(|folder| path.starts_with(folder)) {
+            let found = without_step(text).map(|line| {
+                format!("{path}:{line}: the error does not name the next step: add \"; ...\"")
+            });
+            problems.extend(found);
+        }
+    }
+    problems
+}
+
+/// The lines of errors whose texts name no next step, outside of tests.
+fn without_step(text: &str) -> impl Iterator<Item = usize> {
+    let product = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    TEXT_ALONE.captures_iter(product).filter_map(|found| {
+        let (whole, text) = (found.get(0)?, found.get(1)?.as_str());
+        let names = |step: &str| {
+            let step = step.trim_start_matches(|c: char| c.is_whitespace() || c == '\\');
+            let word = step.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+            DO.contains(&word) || step.contains("`pando ")
+        };
+        let has_step = text.split([';', ':']).skip(1).any(names);
+        (!has_step).then(|| product[..whole.start()].matches('\n').count() + 1)
+    })
+}
+
+/// Failures without a hint.
+fn failures(tree: &Tree) -> Vec<String> {
     let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (path, text) in tree.texts().filter(|(path, _)| path.strip_suffix(".rs").is_some()) {
         let Some((package, _)) = path.split_once("/src/").filter(|_| !is_test(path)) else {
@@ -153,6 +202,26 @@ mod tests {
         assert_eq!(of(&later), [] as [&str; 0]);
         let elsewhere = format!("{begin}}}\nfn g() {{\n    failure.hint(\"a\")\n}}\n");
         assert!(of(&elsewhere)[0].contains("a.rs:2"));
+    }
+
+    #[test]
+    fn errors_without_a_hint_name_the_next_step_in_their_text() {
+        let of = |path: &str, text: &str| {
+            let code =
+                format!("fn f() {{\n    Err(FsError::Busy(\n        \"{text}\",\n    ))\n}}\n");
+            check(&Tree::of(&[(path, &code)])).len()
+        };
+        for (text, problems) in [
+            ("the name was changed", 1),
+            ("the name was changed; nobody knows by whom", 1),
+            ("the name was changed; try again", 0),
+            ("it is changed \\\n         so often; try \\\n         again", 0),
+            ("it is held: `pando snapshot release` ends a hold", 0),
+        ] {
+            assert_eq!(of("crates/a/src/a.rs", text), problems, "{text}");
+            assert_eq!(of("crates/remote/src/a.rs", text), 0, "{text}");
+            assert_eq!(of("crates/a/tests/it/a.rs", text), 0, "{text}");
+        }
     }
 
     #[test]

@@ -9,12 +9,17 @@ use std::collections::BTreeSet;
 
 use super::Tree;
 use super::documents::{quoted, stops};
+use super::source::is_test;
 
 const WHERE: &str = "docs/guide/where.md";
 const EXTEND: &str = "docs/guide/extend.md";
 const PAGES: [&str; 4] = ["docs/guide/tour.md", WHERE, EXTEND, "ARCHITECTURE.md"];
 /// Fewest questions that the page of places answers.
 const QUESTIONS_MIN: usize = 30;
+/// The answer that names every caller of a checkpoint.
+const CHECKPOINT: &str = "When does a checkpoint start?";
+/// What passes a call for a checkpoint on.
+const PASSES_ON: [&str; 1] = ["crates/store/src/over.rs"];
 /// Subjects of the sections that the page of extensions has.
 const EXTENSIONS: [&str; 8] = [
     "A mount option",
@@ -26,6 +31,10 @@ const EXTENSIONS: [&str; 8] = [
     "A message on the wire",
     "An engine",
 ];
+/// Words of a step that name what refuses a change without it, or that nothing does. A link to
+/// another section refers to the steps there.
+const REFUSERS: [&str; 7] =
+    ["compiler", "tidy", "clippy", "refused", "by hand", "no code to write", "](#"];
 /// Words that define what follows them.
 const KINDS: [&str; 8] = ["fn", "struct", "enum", "trait", "const", "type", "mod", "static"];
 
@@ -45,6 +54,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
         }
     }
     questions(tree, &mut problems);
+    checkpoints(tree, &mut problems);
     extensions(tree, &mut problems);
     problems
 }
@@ -62,8 +72,31 @@ fn questions(tree: &Tree, problems: &mut Vec<String>) {
     }
 }
 
+/// The answer about checkpoints names each file whose code makes one.
+fn checkpoints(tree: &Tree, problems: &mut Vec<String>) {
+    let sections = sections(tree.text(WHERE).unwrap_or_default(), "### ");
+    let answer = sections.iter().find(|(title, _)| *title == CHECKPOINT);
+    let answer = answer.map_or("", |(_, text)| text);
+    for (path, text) in tree.texts().filter(|(path, _)| path.strip_suffix(".rs").is_some()) {
+        let is_product = path.starts_with("crates/") && path.contains("/src/") && !is_test(path);
+        if !is_product || PASSES_ON.contains(&path) || answer.contains(path) {
+            continue;
+        }
+        let product = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        let makes_one = |line: &str| {
+            let line = line.trim_start();
+            let calls = line.contains(".checkpoint()") || line.contains("checkpoint_locked(");
+            calls && !line.starts_with("//") && !line.contains("fn ")
+        };
+        if let Some(line) = product.lines().position(makes_one) {
+            let line = line + 1;
+            problems.push(format!("{WHERE}: \"{CHECKPOINT}\" does not name {path}:{line}"));
+        }
+    }
+}
+
 /// Every kind of extension has a section that names what refuses a change in which a place was
-/// forgotten.
+/// forgotten. So does each of its steps.
 fn extensions(tree: &Tree, problems: &mut Vec<String>) {
     let sections = sections(tree.text(EXTEND).unwrap_or_default(), "## ");
     for wanted in EXTENSIONS {
@@ -75,6 +108,37 @@ fn extensions(tree: &Tree, problems: &mut Vec<String>) {
             Some(_) => {}
         }
     }
+    for (title, text) in sections {
+        for (number, step) in steps(text) {
+            let step = step.to_ascii_lowercase();
+            if !REFUSERS.iter().any(|words| step.contains(words)) {
+                problems.push(format!(
+                    "{EXTEND}: step {number} of \"{title}\" does not name what refuses a change \
+                     without it: name it, or write \"by hand\" and why"
+                ));
+            }
+        }
+    }
+}
+
+/// The numbered steps of a section, each with its number.
+fn steps(text: &str) -> Vec<(usize, String)> {
+    let mut steps: Vec<(usize, String)> = Vec::new();
+    let mut is_step = false;
+    for line in text.lines() {
+        let number = line.split_once(". ").and_then(|(number, _)| number.parse().ok());
+        match number {
+            Some(number) => steps.push((number, line.to_owned())),
+            None if is_step && line.starts_with("   ") => {
+                let (_, step) = steps.last_mut().expect("invariant: a step began above");
+                step.push(' ');
+                step.push_str(line.trim_start());
+            }
+            None => {}
+        }
+        is_step = number.is_some() || is_step && line.starts_with("   ");
+    }
+    steps
 }
 
 /// Titles with the text up to the next title of the same level.
@@ -219,6 +283,27 @@ mod tests {
     }
 
     #[test]
+    fn callers_of_checkpoints_that_the_answer_does_not_name_are_reported() {
+        let found = |code: &str, answer: &str| {
+            let answer = format!("### {CHECKPOINT}\n{answer}\n");
+            let mut problems = Vec::new();
+            let tree = Tree::of(&[("crates/a/src/b.rs", code), (WHERE, &answer)]);
+            checkpoints(&tree, &mut problems);
+            problems
+        };
+        let calls = "fn f() {\n    while !engine.checkpoint()? {}\n}\n";
+        let missing = found(calls, "`crates/a/src/c.rs::f`");
+        assert!(missing.len() == 1 && missing[0].contains("b.rs:2"), "{missing:?}");
+        assert_eq!(found(calls, "`crates/a/src/b.rs::f`"), [] as [&str; 0]);
+        for other in [
+            "fn checkpoint_locked(&self) {}\n".to_owned(),
+            format!("#[cfg(test)]\nmod tests {{\n{calls}}}\n"),
+        ] {
+            assert_eq!(found(&other, ""), [] as [&str; 0]);
+        }
+    }
+
+    #[test]
     fn answers_without_a_place_and_missing_sections_are_reported() {
         let tree = Tree::of(&[
             (PAGES[0], ""),
@@ -230,6 +315,12 @@ mod tests {
         assert!(found.iter().any(|one| one.contains("answers 1 questions")), "{found:?}");
         assert!(found.iter().any(|one| one.contains("below \"Where?\"")), "{found:?}");
         assert!(found.iter().any(|one| one.contains("\"A verb\" names no")), "{found:?}");
+        let page = "## A verb\n`crates/a/src/a.rs::f`\n\n1. A file.\n2. A line.\n   By\n   hand.\n\
+                    \nEnd.\n3. A row (tidy).\n4. [A message](#a-message).\n";
+        let tree = Tree::of(&[(EXTEND, page)]);
+        let unrefused = check(&tree).into_iter().filter(|one| one.contains("what refuses"));
+        let unrefused: Vec<String> = unrefused.collect();
+        assert!(unrefused.len() == 1 && unrefused[0].contains("step 1 of"), "{unrefused:?}");
         let missing = found.iter().filter(|one| one.contains("has no section")).count();
         assert_eq!(missing, EXTENSIONS.len() - 1, "{found:?}");
     }

@@ -34,12 +34,12 @@ pub(crate) fn check(tree: &Tree) -> Vec<String> {
             ));
         }
     }
-    own(tree, &untested, &mut problems);
+    own_tests(tree, &untested, &mut problems);
     problems
 }
 
 /// Every crate has a test program, or its library is built as one.
-fn own(tree: &Tree, untested: &[String], problems: &mut Vec<String>) {
+fn own_tests(tree: &Tree, untested: &[String], problems: &mut Vec<String>) {
     for (path, _) in tree.texts().filter(|(path, _)| path.starts_with("crates/")) {
         let Some(directory) = path.strip_suffix("Cargo.toml") else { continue };
         let (source, tests) = (format!("{directory}src/"), format!("{directory}tests/"));

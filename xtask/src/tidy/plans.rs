@@ -1,8 +1,10 @@
-//! Where batches are committed: a change is a plan, which one function commits
-//! (`crates/ops/src/plan.rs`).
+//! Where batches are committed, and where locks of objects and names are taken. A change is a plan:
+//! one function commits it (`crates/ops/src/plan.rs`), and an executor takes its locks
+//! (`crates/ops/src/execute.rs`).
 //!
-//! What commits a batch of its own is listed in [`OWN`], with the reason. The counts may only
-//! shrink: more is a problem, and fewer is one until the table has the new count.
+//! What commits a batch of its own is listed in [`OWN`], what locks by itself in [`LOCKS`], each
+//! with the reason. The counts may only shrink: more is a problem, and fewer is one until the table
+//! has the new count.
 
 use std::collections::BTreeMap;
 
@@ -21,6 +23,12 @@ const SOURCES: [&str; 7] = [
 /// How a batch is committed, and how a tree is filled.
 const COMMITS: [&str; 5] =
     ["store.commit(", "engine.commit(", ".ingest_new(", "store.ingest(", "engine.ingest("];
+
+/// How objects and names are locked.
+const LOCKED: [&str; 1] = ["locks.lock("];
+
+/// Files by how often they do something.
+type Counts<'a> = [(&'a str, usize)];
 
 /// Files that commit a batch, and how often. MAY ONLY SHRINK.
 const OWN: [(&str, usize); 10] = [
@@ -46,12 +54,31 @@ const OWN: [(&str, usize); 10] = [
     ("crates/volume/src/record_copies/renew.rs", 4),
 ];
 
+/// Files that lock, and how often. MAY ONLY SHRINK.
+const LOCKS: [(&str, usize); 4] = [
+    // The executors of operations on one subvolume, and of records that are of none.
+    ("crates/ops/src/execute.rs", 2),
+    // The executor of verbs, behind the ledger and gates.
+    ("crates/ops/src/subvolumes/execute.rs", 1),
+    // A flush finds out under the locks which inodes it must lock, too.
+    ("crates/ops/src/bulk/flush.rs", 1),
+    // Looks again at what two reads disagree about, and changes nothing.
+    ("crates/upkeep/src/reclaim/directory.rs", 1),
+];
+
 /// All rules about plans.
 pub(crate) fn check(tree: &Tree) -> Vec<String> {
-    check_against(tree, &OWN)
+    let mut problems = check_against(tree, &OWN);
+    problems.extend(counted(tree, &LOCKED, &LOCKS, "sets of locks are taken by hand"));
+    problems
 }
 
-fn check_against(tree: &Tree, own: &[(&str, usize)]) -> Vec<String> {
+fn check_against(tree: &Tree, own: &Counts<'_>) -> Vec<String> {
+    counted(tree, &COMMITS, own, "batches are committed beside plans")
+}
+
+/// The files in which a text occurs more or less often than a table allows.
+fn counted(tree: &Tree, texts: &[&str], own: &Counts<'_>, what: &str) -> Vec<String> {
     let mut found: BTreeMap<&str, usize> = BTreeMap::new();
     for (path, text) in tree.texts() {
         let is_source = SOURCES.iter().any(|folder| path.starts_with(folder));
@@ -59,7 +86,7 @@ fn check_against(tree: &Tree, own: &[(&str, usize)]) -> Vec<String> {
             continue;
         }
         let product = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-        let count: usize = COMMITS.iter().map(|commit| product.matches(commit).count()).sum();
+        let count: usize = texts.iter().map(|one| product.matches(one).count()).sum();
         if count > 0 {
             found.insert(path, count);
         }
@@ -71,9 +98,8 @@ fn check_against(tree: &Tree, own: &[(&str, usize)]) -> Vec<String> {
         let allowed = own.iter().find(|(known, _)| *known == file).map_or(0, |(_, count)| *count);
         if count != allowed {
             problems.push(format!(
-                "{file}: {count} batches are committed beside plans; the table in \
-                 xtask/src/tidy/plans.rs allows {allowed}, and may only shrink: make them plans \
-                 (crates/ops/src/execute.rs)"
+                "{file}: {count} {what}; the table in xtask/src/tidy/plans.rs allows {allowed}, \
+                 and may only shrink: make them plans (crates/ops/src/execute.rs)"
             ));
         }
     }
@@ -83,7 +109,7 @@ fn check_against(tree: &Tree, own: &[(&str, usize)]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::super::Tree;
-    use super::check_against;
+    use super::{LOCKED, check_against, counted};
 
     #[test]
     fn batches_committed_beside_plans_are_counted_outside_of_tests() {
@@ -113,5 +139,19 @@ mod tests {
         let all = [("crates/upkeep/src/upkeep.rs", 1), ("crates/fs/src/gone.rs", 1)];
         let gone = check_against(&tree, &all);
         assert!(gone[0].contains("gone.rs: 0 batches"), "{gone:?}");
+    }
+
+    #[test]
+    fn locks_taken_by_hand_are_counted() {
+        let hand = "let _lock = fs.locks.lock(&[(one, Mode::Shared)]);\n";
+        let of = |text: &str| {
+            let tree = Tree::of(&[("crates/ops/src/once.rs", text)]);
+            counted(&tree, &LOCKED, &[("crates/ops/src/once.rs", 1)], "locks")
+        };
+        assert_eq!(of(hand), [] as [&str; 0]);
+        for other in [format!("{hand}{hand}"), String::new()] {
+            let found = of(&other);
+            assert!(found.len() == 1 && found[0].contains("allows 1"), "{found:?}");
+        }
     }
 }

@@ -146,6 +146,17 @@ fn crate_that_knows_what_it_must_not_is_found() {
     assert_eq!(found("crates/ops/src/a.rs", &format!("{named} // tidy: knows the default")), 0);
     assert_eq!(found("crates/ops/src/a.rs", &format!("{named} // tidy: knows ")), 1);
     assert_eq!(found("crates/store/src/a.rs", "const NAME: &str = \"log\";"), 0);
+    for folder in ["volume", "ops", "policy", "upkeep", "check"] {
+        let path = format!("crates/{folder}/src/a.rs");
+        assert_eq!(found(&path, "parts.push(fs.header.snapshot_dir.clone());"), 1, "{folder}");
+        assert_eq!(found(&path, "    Engine::Btree => EngineKind::Btree,"), 1, "{folder}");
+    }
+    assert_eq!(found("crates/fs/src/a.rs", "let name = &header.snapshot_dir;"), 0);
+    assert_eq!(found("crates/fs/src/a.rs", "let engine = opening::engine::Engine::Lsm;"), 1);
+    assert_eq!(found("crates/opening/src/a.rs", "let engine = Engine::Lsm;"), 0);
+    assert_eq!(found("crates/pando/src/a.rs", "directory.join(\"btree\").is_dir()"), 1);
+    assert_eq!(found("crates/ops/src/a.rs", "use volume::QuotaInfo;"), 1);
+    assert_eq!(found("crates/policy/src/a.rs", "use volume::QuotaInfo;"), 0);
 }
 
 #[test]

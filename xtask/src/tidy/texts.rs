@@ -24,7 +24,7 @@ const TEXT: &str = concat!(
     r"(?:\.(?:what|message|remedy|hint|structure|expected|found)\b(?:\(\))?",
     r"|\b(?i:\w*(?:err|fail|problem|finding|refus|why|corrupt|damage|bad)\w*)(?:::\w+)*",
     r"\.(?:to_string|text)\(\)",
-    r"|\b(?:words|message|reason|hint)\b)"
+    r"|\b(?:words|message|reason|hint|why)\b)"
 );
 /// Comparisons of a text on their left.
 const COMPARED: &str = concat!(
@@ -174,6 +174,9 @@ mod tests {
             "failure\n        .message\n        .contains(\"x\")",
             "error.text().contains(\"x\")",
             "words.contains(\"busy\")",
+            "message.starts_with(\"no\")",
+            "reason == \"busy\"",
+            "why.contains(\"space exceeded\")",
         ] {
             let code = format!("fn f() {{\n    let is = {compared};\n}}\n");
             let found = problems(&code);

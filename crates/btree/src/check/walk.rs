@@ -121,7 +121,7 @@ impl<'n, 'p> NodeWalk<'n, 'p> {
                         }
                         CatalogKey::Trash(number) => {
                             self.report.trash += 1;
-                            format!("what was cut off as number {number}")
+                            format!("the removed range with number {number}")
                         }
                     };
                     // Trash may be any node, an underfull one too.

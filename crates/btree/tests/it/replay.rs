@@ -87,7 +87,7 @@ fn a_replay_reads_leaves_ahead() {
     let asked = sim.device.counts().prefetched.split_off(before);
     let places: BTreeSet<u64> = asked.iter().map(|(_, offset, _)| *offset).collect();
     assert!(asked.iter().all(|(path, _, length)| path == "btree/nodes" && *length <= 16 << 10));
-    // A leaf for each change, and what leads there; nothing twice.
+    // A leaf for each change, and what points there; nothing twice.
     assert!(places.len() as u32 >= ENTRIES / 1000, "{} places", places.len());
     assert_eq!(places.len(), asked.len());
     for n in 0..ENTRIES {

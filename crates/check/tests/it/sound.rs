@@ -4,13 +4,20 @@ use std::ops::ControlFlow;
 
 use check::{Checks, Repair, VolumeReport, check_offline, repair};
 use format::key::{self, Part};
+use format::volume::VolumeHeader;
 use inode::{Caller, FsError, Kind, NodeId};
+use opening::create::FormatOptions;
+use opening::engine::Engine;
 use ops::posix::{lookup, mkdir, mknod};
 use store::Batch;
 use testing::{SimEnv, sim_env};
 use upkeep::Upkeep;
 use vfs::NewNode;
-use volume::{Engine, FormatOptions, OpenOptions};
+use volume::OpenOptions;
+
+fn above_snapshots(header: &VolumeHeader) -> &[u8] {
+    &header.snapshot_dir
+}
 
 fn open(sim: &SimEnv) -> Upkeep {
     let env = sim.env();
@@ -39,11 +46,12 @@ fn volume(engine: Engine) -> (SimEnv, u64, u64) {
 
 fn checked(fs: &Upkeep) -> VolumeReport {
     let progress = &mut |_, _| ControlFlow::Continue(());
-    Checks::of(fs).check_volume(progress).expect("the check ends")
+    Checks::of(fs, above_snapshots).check_volume(progress).expect("the check ends")
 }
 
 fn checked_offline(sim: &SimEnv) -> VolumeReport {
-    check_offline(&sim.env(), &mut |_, _| ControlFlow::Continue(())).expect("the check ends")
+    check_offline(&sim.env(), above_snapshots, &mut |_, _| ControlFlow::Continue(()))
+        .expect("the check ends")
 }
 
 fn files(sim: &SimEnv) -> Vec<(String, Vec<u8>)> {
@@ -80,10 +88,12 @@ fn missing_record_of_a_directory_is_found_and_repaired() {
         fs.close().expect("it closes");
         let before = files(&sim);
         let progress = &mut |_, _| ControlFlow::Continue(());
-        let reported = repair(&sim.env(), Repair::Report, progress).expect("the check ends");
+        let reported =
+            repair(&sim.env(), above_snapshots, Repair::Report, progress).expect("the check ends");
         assert!(!reported.before.is_clean() && reported.repaired.is_empty(), "{engine:?}");
         assert!(files(&sim) == before, "{engine:?}: a report repairs nothing");
-        let repaired = repair(&sim.env(), Repair::Do, progress).expect("the repair ends");
+        let repaired =
+            repair(&sim.env(), above_snapshots, Repair::Do, progress).expect("the repair ends");
         assert!(repaired.failed.is_empty(), "{engine:?}: {:?}", repaired.failed);
         let after = checked_offline(&sim);
         assert!(after.is_clean(), "{engine:?}: {:?}", after.problems);

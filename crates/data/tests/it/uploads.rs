@@ -267,7 +267,7 @@ fn many_synced_writes_are_few_objects() {
     }
 }
 
-/// Space of removed contents comes back though no object has holes.
+/// Space of removed contents is reclaimed though no object has holes.
 #[test]
 fn objects_shrink_when_contents_are_removed() {
     let mut volume = fresh(6);

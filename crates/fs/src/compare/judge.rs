@@ -86,7 +86,7 @@ impl<'a> Judge<'_, 'a> {
         *bytes += path.len();
         if *bytes > PATHS_BYTES_MAX {
             return Err(FsError::LimitReached(
-                "the paths of one inode's names take more than 64 MiB",
+                "the paths of one inode's names take more than 64 MiB; compare a directory below",
             ));
         }
         Ok(path)

@@ -6,8 +6,9 @@ use inode::{Caller, Kind, NodeId};
 use testing::{SimDevice, SimEnv};
 
 use crate::Fs;
+use opening::create::FormatOptions;
 use vfs::{FileSystem, NewNode};
-use volume::{FormatOptions, OpenOptions};
+use volume::OpenOptions;
 
 /// If checkpoints were due at every other step, the steps between them would all be of one
 /// kind, perhaps only those that begin with removals.

@@ -14,9 +14,11 @@ use store::Pinned;
 use testing::{SimDevice, SimEnv};
 
 use crate::Fs;
+use opening::create::FormatOptions;
+use opening::engine::Engine;
 use upkeep::search_bases::{all, remove, remove_all};
 use vfs::{FileSystem, NewNode};
-use volume::{Engine, FormatOptions, OpenOptions};
+use volume::OpenOptions;
 
 struct Nobody;
 

@@ -1,10 +1,11 @@
 //! What a policy saw when it let a user copy a directory, and what others change before the copy.
 
 use inode::{Caller, NodeId};
+use opening::create::FormatOptions;
 use ops::policy::Policy;
 use testing::{fails, sim_env};
 use vfs::{FileSystem, RenameMode};
-use volume::{FormatOptions, OpenOptions, QuotaLimits};
+use volume::{OpenOptions, QuotaLimits};
 
 use super::owned::{owner, set_owner};
 use crate::Fs;

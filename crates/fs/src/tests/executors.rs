@@ -8,12 +8,13 @@ use crate::Fs;
 use device::sync::Mutex;
 use format::batch::Op;
 use inode::{Caller, FsError, Kind, NodeId};
+use opening::create::FormatOptions;
 use store::{Batch, Cursor, KeyRange, Read, TreeId};
 use testing::{MemStore, SimEnv, sim_env};
 use vfs::{FileSystem, FsResult, NewNode, RenameMode};
 use volume::subvol::VOLUME;
 use volume::view::View;
-use volume::{FormatOptions, OpenOptions, QuotaLimits};
+use volume::{OpenOptions, QuotaLimits};
 
 use ops::execute::{Context, Operation, Outcome, apply, execute, notify};
 use ops::plan::Plan;

@@ -9,8 +9,9 @@ use inode::{Caller, Kind, NodeId};
 use testing::sim_env;
 
 use crate::Fs;
+use opening::create::FormatOptions;
 use vfs::{FileSystem, Invalidate, NewNode};
-use volume::{FormatOptions, OpenOptions};
+use volume::OpenOptions;
 
 /// How long a thread that wants the gate waits for it: only a fault makes it wait at all.
 const PATIENCE: Duration = Duration::from_secs(20);

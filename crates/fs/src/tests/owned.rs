@@ -10,14 +10,15 @@ use testing::sim_env;
 
 use crate::Fs;
 use format::directory_record::DirectoryRecord;
+use opening::create::FormatOptions;
 use ops::execute::commit;
 use ops::plan::Plan;
 use ops::subvolumes::owned::{NOTES_MAX, OwnedTree, READS_MAX};
 use vfs::{FileSystem, FsResult, NewNode, RenameMode};
+use volume::OpenOptions;
 use volume::arrivals::Arrival;
 use volume::locks::{Lock, Mode};
 use volume::view::View;
-use volume::{FormatOptions, OpenOptions};
 
 const OWNER: u32 = 1000;
 

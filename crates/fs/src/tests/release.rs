@@ -10,9 +10,10 @@ use testing::sim_env;
 use format::detached_record::DetachedRecord;
 
 use crate::Fs;
+use opening::create::FormatOptions;
 use upkeep::reclaim::release::{Position, Round, climb};
 use vfs::{FileSystem, Invalidate, NewNode};
-use volume::{FormatOptions, OpenOptions};
+use volume::OpenOptions;
 
 /// The names that a front end is to let go of.
 #[derive(Default)]

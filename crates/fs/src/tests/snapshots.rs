@@ -4,8 +4,9 @@ use testing::sim_env;
 
 use crate::Fs;
 use inode::{Caller, FsError, NodeId};
+use opening::create::FormatOptions;
 use vfs::{FileSystem, Follow};
-use volume::{FormatOptions, OpenOptions};
+use volume::OpenOptions;
 
 /// A number points to the snapshot that has it, whatever another one was called before such
 /// names were refused.

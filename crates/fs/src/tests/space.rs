@@ -12,8 +12,9 @@ use store::Batch;
 use testing::{SimDevice, SimEnv};
 
 use crate::Fs;
+use opening::create::FormatOptions;
 use vfs::{FileSystem, FsResult, NewNode, RenameMode, WalkControl};
-use volume::{FormatOptions, OpenOptions, Removed};
+use volume::{OpenOptions, Removed};
 
 const ROOT: NodeId = NodeId::ROOT;
 

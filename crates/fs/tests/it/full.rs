@@ -150,7 +150,7 @@ fn the_contents_of_a_full_disk_can_be_removed_again_and_again_beside_an_index(en
             // The first time there may be no base of the index yet, with which names take two to
             // three times as much. Runs that wait to be merged take some as well. On so small a
             // disk, the space that is left varies by a factor of eight from seed to seed. That the
-            // space itself comes back is checked below.
+            // space itself is reclaimed is checked below.
             assert!(made * 10 > first, "round {round}: {made} directories, {first} at first");
             fs.rmr(&Caller::root(), NodeId::ROOT, name.as_bytes()).expect("removing goes always");
             let mut steps = 0;

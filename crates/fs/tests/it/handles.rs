@@ -175,7 +175,7 @@ fn handles_of_snapshots_and_clones_find_only_their_own_files() {
                 assert_eq!((entry.node, entry.attr.kind), (of(directory), Kind::Directory));
                 all_of(fs, entry.node);
             }
-            // The tree of a copy has it, and no name leads there.
+            // The tree of a copy has it, and no name points there.
             stale(fs, NodeId::ROOT, of(outside));
             stale(fs, NodeId::ROOT, NodeId::new(subvol, Ino(2)));
         }

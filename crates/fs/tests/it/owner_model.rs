@@ -231,7 +231,7 @@ fn caller(uid: u32) -> Caller {
 }
 
 impl Run<'_> {
-    /// A random directory: its object, and the names that lead there.
+    /// A random directory: its object, and the names that point there.
     fn directory(&mut self) -> (usize, Vec<String>) {
         let (mut at, mut path) = (0, Vec::new());
         while self.random.u32(..3) != 0 {

@@ -255,7 +255,7 @@ fn an_unfinished_quota_ends_when_its_directory_is_removed() {
     }
 }
 
-/// Who holds a count up does not see charges from before it.
+/// A thread that holds a count up does not see charges from before it.
 #[test]
 fn a_cancelled_count_leaves_nothing_behind() {
     let v = volume();

@@ -315,7 +315,7 @@ fn two_rows_of_three_that_are_changed_again_and_again_need_no_base(engine: Engin
     assert_eq!((found.matched, differing), (51, 2));
 }
 
-/// Who lists a directory changes its record by a merge, and nothing else: its row differs.
+/// A listing of a directory changes its record by a merge, and nothing else: its row differs.
 #[test]
 fn a_base_is_built_after_many_directories_were_listed() {
     for engine in [Engine::Btree, Engine::Lsm] {

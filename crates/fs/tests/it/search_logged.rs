@@ -162,7 +162,7 @@ fn import(fs: &Fs) {
     fs.setattr(&root, second, &SetAttr { mode, ..SetAttr::default() }).expect("a file");
 }
 
-/// No base after the first, and a log that is cut off again and again.
+/// No base after the first, and a log that is truncated again and again.
 pub(crate) fn quiet() -> OpenOptions {
     let mut options = options(Durability::Async);
     let index = options.index.as_mut().expect("an index");

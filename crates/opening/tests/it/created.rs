@@ -2,9 +2,11 @@
 //! nothing that is taken for one.
 
 use device::Env;
+use opening::create::FormatOptions;
+use opening::engine::Engine;
 use opening::{create, engine, header};
 use testing::{CrashPolicy, SimDevice, SimEnv, sim_env};
-use volume::{Engine, FormatOptions, OpenError, OpenOptions};
+use volume::{OpenError, OpenOptions};
 
 fn of(engine: Engine) -> FormatOptions {
     FormatOptions { engine, ..FormatOptions::default() }

@@ -82,7 +82,9 @@ impl Bulk {
             }
             flushed?;
         }
-        Err(FsError::LimitReached("quotas around the directory keep changing"))
+        Err(FsError::LimitReached(
+            "quotas around the directory keep changing; try again when they are set",
+        ))
     }
 
     /// Records that nothing reaches these inodes.
@@ -226,7 +228,9 @@ impl Bulk {
         if let Some(intent) = intent {
             plan.batch().delete(VOLUME, &key::detached(intent.sequence));
         }
-        let too_much = |_| FsError::LimitReached("the changes of one commit exceed 16 MiB");
+        let too_much = |_| {
+            FsError::LimitReached("the changes of one commit exceed 16 MiB; make fewer at a time")
+        };
         plan.batch().check().map_err(too_much)?;
         let committed = commit(fs, plan);
         self.chunk.in_doubt |= committed.as_ref().is_err_and(is_in_doubt);

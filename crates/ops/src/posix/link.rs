@@ -37,7 +37,7 @@ pub fn link(
     let (subvol, name) = NewName::of(fs, caller, parent, name)?;
     let (of, ino) = fs.place(node)?;
     if of.id != subvol.id {
-        return Err(FsError::CrossSubvolume("a hard link"));
+        return Err(FsError::CrossSubvolume("a hard link; copy the file instead"));
     }
     execute(fs, policy, &subvol, &mut Link::new(name, subvol.node(ino), ino))
 }

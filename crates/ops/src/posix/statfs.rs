@@ -1,12 +1,11 @@
-//! `statfs`: space and limits. In a directory with a quota, and below, those of the quota, as XFS
-//! does for projects. A program that queries how much it may write gets the right answer.
+//! `statfs`: space and inodes, within what the policy allows at a node. A program that queries how
+//! much it may write gets the right answer.
 
 use device::Space;
 use format::key;
 use format::subvolume_record::UsageRecord;
 use inode::{FsError, IoFailure, NAME_BYTES_MAX, NodeId};
 use vfs::{FsResult, StatFs};
-use volume::QuotaInfo;
 use volume::subvol::VOLUME;
 
 use crate::Ops;
@@ -16,30 +15,9 @@ const BLOCK_BYTES: u64 = 4096;
 /// Free space that a volume in an object store reports: nothing limits it.
 const FREE_BYTES: u64 = 1 << 50;
 
-/// The space of the disk, within the limits of the quota that a node is in.
+/// The space of the disk, as far as the policy allows it at a node.
 pub fn statfs_at(fs: &Ops, policy: &dyn Policy, node: NodeId) -> FsResult<StatFs> {
-    let space = statfs(fs)?;
-    // What has no record (a directory of snapshots), or one that cannot be read, has no quota.
-    match policy.limits_at(node) {
-        Ok(Some(quota)) => Ok(limited(space, &quota)),
-        Ok(None) | Err(_) => Ok(space),
-    }
-}
-
-fn limited(mut space: StatFs, quota: &QuotaInfo) -> StatFs {
-    if let Some(most) = quota.limits.bytes {
-        let left = most.saturating_sub(quota.bytes) / BLOCK_BYTES;
-        let free = space.blocks_free.min(left);
-        (space.blocks_free, space.blocks_available) = (free, space.blocks_available.min(left));
-        space.blocks = space.blocks.min(quota.bytes.div_ceil(BLOCK_BYTES).saturating_add(left));
-        space.blocks = space.blocks.max(free);
-    }
-    if let Some(most) = quota.limits.inodes {
-        let left = most.saturating_sub(quota.inodes);
-        space.inodes_free = space.inodes_free.min(left);
-        space.inodes = space.inodes.min(quota.inodes.saturating_add(left));
-    }
-    space
+    Ok(policy.limit_space(node, statfs(fs)?))
 }
 
 /// The space of the disk; that of an object store is not limited.

@@ -147,7 +147,8 @@ impl Ops {
         if !volume::attributes::owned_directory(&record).is_owner(caller) {
             return Err(FsError::NotPermitted("only the owner of a directory clones it"));
         }
-        // Who is refused has nothing copied for others. The plan reads it again under the locks.
+        // For a caller that is refused, nothing is copied for others. The plan reads it again under
+        // the locks.
         mount.check_vacancy(self, caller)?;
         mount.check_clone((self, policy), (&subvol, dir))?;
         self.admin.lock_for(self, caller)?.may_make_one(self)?;

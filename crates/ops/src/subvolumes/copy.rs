@@ -72,7 +72,7 @@ impl Ops {
         self.admin.learn(self);
         for look in 1.. {
             let looked = policy.may_copy(caller, source, directory)?;
-            // Who may make none at all causes no work either.
+            // A caller that may make none at all causes no work either.
             self.admin.lock_for(self, caller)?.may_make_one(self)?;
             self.spare_heirs(source, caller)?;
             let mut ledger = self.admin.lock_for(self, caller)?;

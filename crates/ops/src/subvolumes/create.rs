@@ -30,7 +30,8 @@ impl Ops {
         mode: u32,
     ) -> FsResult<Entry> {
         let verb = CreateSubvolume::new(self, policy, caller, (parent, name), mode)?;
-        // Who is refused has nothing copied for others. The plan reads it again under the locks.
+        // For a caller that is refused, nothing is copied for others. The plan reads it again under
+        // the locks.
         verb.mount.check_vacancy(self, caller)?;
         self.admin.lock_for(self, caller)?.may_make_one(self)?;
         self.give_before([&*verb.mount.subvol])?;

@@ -190,9 +190,9 @@ pub(super) fn execute_step<T>(
 /// Commits a plan with the ledger's counters.
 pub(super) fn commit_plan(fs: &Ops, ledger: &Ledger, plan: &mut Plan) -> FsResult<()> {
     ledger.write(plan.batch());
-    plan.batch()
-        .check()
-        .map_err(|_| FsError::LimitReached("the changes of one commit exceed 16 MiB"))?;
+    plan.batch().check().map_err(|_| {
+        FsError::LimitReached("the changes of one commit exceed 16 MiB; make fewer at a time")
+    })?;
     let done = commit(fs, plan).map(drop);
     if !matches!(done, Err(FsError::NoSpace)) {
         // Of any other error it is not known what became of the batch.
@@ -213,7 +213,8 @@ enum Gate<'a> {
 
 impl<'a> Gates<'a> {
     /// Waits until no change of `quiet` is under way and keeps it so, and begins a change of
-    /// `changed`, unless that is among them. Who changes what is quiet sees to its heirs before.
+    /// `changed`, unless that is among them. A caller that changes what is quiet gives its
+    /// heirs what they inherit.
     pub fn pass(
         fs: &Ops,
         ledger: &mut Ledger,

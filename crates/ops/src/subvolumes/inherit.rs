@@ -473,7 +473,8 @@ impl Ops {
         let before = homes.len();
         match &to.failed {
             None => homes.clear(),
-            // An entry of its own could not be read. Who inherits nothing has no such entries.
+            // An entry of its own could not be read. A copy that inherits nothing has no such
+            // entries.
             Some(_) if to.left.is_empty() => homes.truncate(1),
             Some(_) => homes.retain(|home| to.left.contains(&home.subvolume)),
         }

@@ -15,7 +15,7 @@ use volume::error::{from_store, malformed};
 use volume::subvol::{VOLUME, node_of, read_record};
 use volume::view::View;
 
-use super::leads::Leads;
+use super::named_state::NamedState;
 use super::nested;
 use super::reachable::{Reachable, There};
 use super::way::StepBudget;
@@ -52,7 +52,7 @@ impl Ops {
     }
 
     /// The directory of a lineage and number, if it is reachable. It is not, only if no name
-    /// leads there in one state: what is renamed meanwhile may be nowhere where one looks.
+    /// points there in one state: what is renamed meanwhile may be nowhere where one looks.
     pub(super) fn reachable_directory(
         &self,
         lineage: u64,
@@ -62,7 +62,9 @@ impl Ops {
         let walk = StepBudget::unbounded();
         for _ in 0..ATTEMPTS_MAX {
             match Reachable::read(self, &walk)?.directory(lineage, ino, caller) {
-                Ok(None) if !Leads::read(&*self.store)?.to(lineage, ino)? => return Ok(None),
+                Ok(None) if !NamedState::read(&*self.store)?.points_to(lineage, ino)? => {
+                    return Ok(None);
+                }
                 Ok(None) | Err(FsError::Stale) => {}
                 found => return found,
             }

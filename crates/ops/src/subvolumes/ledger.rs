@@ -265,7 +265,9 @@ impl Ledger {
         self.shares.get_mut().check(fs)?;
         for _ in 0..=key::SLOT_MAX + 1 {
             if self.next_subvolume > SubvolId::MAX.0 {
-                return Err(FsError::LimitReached("all subvolume numbers were used"));
+                return Err(FsError::LimitReached(
+                    "all subvolume numbers were used; copy the files to a new volume",
+                ));
             }
             let number = self.next_subvolume;
             self.next_subvolume += 1;

@@ -15,7 +15,7 @@ use volume::view::View;
 use volume::{KeptSnapshot, SnapshotInfo, SnapshotQuery, SnapshotsOf, permit};
 
 use super::access::directory_of;
-use super::leads::Leads;
+use super::named_state::NamedState;
 use super::reachable::{Reachable, There, UNREADABLE};
 use super::snapshot::{info, number};
 use super::way::StepBudget;
@@ -48,7 +48,7 @@ struct Known {
     directories: BTreeMap<(u64, u64), Option<There>>,
     bytes: usize,
     /// One state for many: what is renamed meanwhile is in it once.
-    leads: Option<Leads>,
+    named: Option<NamedState>,
 }
 
 impl Ops {
@@ -135,7 +135,7 @@ impl Ops {
             bytes += path.as_ref().map_or(0, Vec::len);
             pending.push(KeptSnapshot { snapshot: info(id, &record), removed, path });
             if pending.len() >= most || bytes >= FOUND_BYTES_MAX {
-                known.leads = None;
+                known.named = None;
                 bytes = 0;
                 if pending.drain(..).try_for_each(&mut *visit).is_break() {
                     return Ok(());
@@ -222,11 +222,11 @@ impl Known {
 
     /// Whether names point to a directory, in a state that is read once.
     fn names_point_to(&mut self, fs: &Ops, lineage: u64, ino: u64) -> FsResult<bool> {
-        let leads = match &self.leads {
-            Some(leads) => leads,
-            None => self.leads.insert(Leads::read(&*fs.store)?),
+        let named = match &self.named {
+            Some(named) => named,
+            None => self.named.insert(NamedState::read(&*fs.store)?),
         };
-        leads.to(lineage, ino)
+        named.points_to(lineage, ino)
     }
 }
 

@@ -15,8 +15,8 @@
 //! * `shares`: how many a user makes
 //! * `reachable`, `way`: what names reach, and paths of it
 //! * `retention`, `received`: schedules and holds; where one was received from
-//! * `link`, `access`, `leads`, `correct`, `heirs_below`: names of subvolumes, and what searches
-//!   and comparisons need
+//! * `link`, `access`, `named_state`, `correct`, `heirs_below`: names of subvolumes, and what
+//!   searches and comparisons need
 
 // The verbs.
 mod create;
@@ -39,7 +39,7 @@ mod listed;
 mod kept;
 mod reachable;
 mod way;
-mod leads;
+mod named_state;
 pub mod heirs_below;
 
 // How a copy is planned and executed.

@@ -94,7 +94,7 @@ impl<'a> OwnedTree<'a> {
     }
 
     /// Whether it was found by a name in this subvolume. A rollback of the volume's root has the
-    /// same path lead into another one, where the caller may own less.
+    /// same path point into another one, where the caller may own less.
     pub fn is_named_in(&self, subvol: SubvolId) -> bool {
         self.named_in == Some(subvol)
     }

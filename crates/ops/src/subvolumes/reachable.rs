@@ -173,7 +173,7 @@ impl<'a> Reachable<'a> {
     }
 
     /// Builds the path of a directory of a live subvolume, and returns whether the caller may go
-    /// there; `None` when no names lead there.
+    /// there; `None` when no names point there.
     fn climb(
         &self,
         subvol: u64,
@@ -184,7 +184,7 @@ impl<'a> Reachable<'a> {
         self.climb_to((subvol, dir), caller, path, &mut |_| None)
     }
 
-    /// The same, up to a directory of which it is known whether names lead there.
+    /// The same, up to a directory of which it is known whether names point there.
     fn climb_to(
         &self,
         (subvol, dir): (u64, u64),

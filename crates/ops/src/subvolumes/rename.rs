@@ -182,7 +182,9 @@ impl Verb for RenameAcross<'_> {
         at.policy.may_move_mount(&source_dir, &target_dir)?;
         let Search::Found(found) = source.find(views.0)? else { return Err(FsError::NotFound) };
         let Target::Subvolume(id) = found.target else {
-            return Err(FsError::CrossSubvolume("only whole subvolumes are renamed into others"));
+            return Err(FsError::CrossSubvolume(
+                "only whole subvolumes are renamed into others; copy it instead",
+            ));
         };
         let Some(child) = child.as_ref().filter(|child| child.id.0 == id) else {
             return Err(FsError::Busy("the name was changed concurrently; try again"));
@@ -195,7 +197,9 @@ impl Verb for RenameAcross<'_> {
             Search::Found(_) if mode.keeps_target() => return Err(FsError::Exists),
             Search::Found(_) if source.same(target) => return Ok(()),
             Search::Found(_) => {
-                return Err(FsError::CrossSubvolume("a subvolume replaces nothing"));
+                return Err(FsError::CrossSubvolume(
+                    "a subvolume replaces nothing; remove what has the name first",
+                ));
             }
         };
         if *mode == RenameMode::Exchange {

@@ -260,7 +260,9 @@ fn check_schedules(caller: &Caller, all: &[ScheduleInfo]) -> FsResult<()> {
         ));
     }
     if all.len() >= SCHEDULES_MAX {
-        return Err(FsError::LimitReached("schedules of a volume: 10,000"));
+        return Err(FsError::LimitReached(
+            "a volume has at most 10,000 schedules: end one with `pando snapshot schedule --off`",
+        ));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `rmr`: takes a directory away with all below it, in one commit; its space comes back in the
+//! `rmr`: takes a directory away with all below it, in one commit; its space is reclaimed in the
 //! background.
 
 use std::cell::RefCell;

@@ -55,7 +55,10 @@ impl Ops {
         let dir = self.real(dir);
         let (subvol, ino) = self.place(dir)?;
         if subvol.read_only {
-            return Err(FsError::ReadOnly("a snapshot cannot be rolled back".to_owned()));
+            return Err(FsError::ReadOnly(
+                "a snapshot cannot be rolled back; name the directory that it was taken of"
+                    .to_owned(),
+            ));
         }
         directory_of(self, &subvol, ino)?;
         let mut owned = OwnedTree::check(self, caller, subvol.id, ino)?;

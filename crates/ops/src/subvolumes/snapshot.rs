@@ -416,7 +416,9 @@ pub(super) fn owned_directory(
 ) -> FsResult<(Arc<Subvol>, u64)> {
     let (subvol, ino) = fs.place(dir)?;
     if subvol.read_only {
-        return Err(FsError::ReadOnly("a snapshot cannot have snapshots".to_owned()));
+        return Err(FsError::ReadOnly(
+            "a snapshot cannot have snapshots; take them of a clone of it".to_owned(),
+        ));
     }
     let record = directory_of(fs, &subvol, ino)?;
     if !volume::attributes::owned_directory(&record).is_owner(caller) {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use device::{Env, Objects};
 use format::key::{self, Counter};
 use inode::NameHash;
+use opening::create::FormatOptions;
 use store::{Batch, Commit, Read};
 use testing::{FarBlobs, MemStore, sim_env};
 use volume::subvol::VOLUME;
-use volume::{Core, FormatOptions, OpenError, OpenOptions, record_copies};
+use volume::{Core, OpenError, OpenOptions, record_copies};
 
 /// In an object store each opening reserves numbers of segments. One that fails reserves none:
 /// otherwise a falsified volume would change with each attempt, and its numbers would run out.

@@ -204,7 +204,7 @@ fn plan_of_a_link_moves_the_inode_to_its_own_number() {
         [
             (Lock::Object { subvol, ino: 71 }, Mode::Shared),
             (name(71, b"other"), Mode::Exclusive),
-            // Who looks the old name up must not meet it half moved.
+            // A thread that looks the old name up must not meet it half moved.
             (name(70, b"old"), Mode::Exclusive),
             (Lock::Object { subvol, ino: 90 }, Mode::Exclusive),
         ]

@@ -11,7 +11,7 @@ use format::key::{self, Part};
 use format::quota::Charge;
 use format::subvolume_record::SubvolumeRecord;
 use format::volume::{EngineKind, Home, VolumeHeader};
-use inode::{Caller, FsError, Kind, NameHash, NodeId};
+use inode::{Caller, FsError, Kind, NameHash};
 use ops::Ops;
 use ops::execute::Context;
 use ops::object::Object;
@@ -26,7 +26,7 @@ use vfs::{FsResult, NewNode};
 use volume::numbers::{Numbers, ROOT_INO};
 use volume::subvol::{Subvol, VOLUME};
 use volume::view::View;
-use volume::{Core, OpenOptions, QuotaInfo, record_copies};
+use volume::{Core, OpenOptions, record_copies};
 
 use crate::recorded::{Recorded, mounted_at};
 
@@ -270,9 +270,5 @@ impl Policy for TestPolicy {
 
     fn may_clone_into(&self, _: &DirectoryRecord, _: &DirectoryRecord) -> FsResult<()> {
         Ok(())
-    }
-
-    fn limits_at(&self, _: NodeId) -> FsResult<Option<QuotaInfo>> {
-        Ok(None)
     }
 }

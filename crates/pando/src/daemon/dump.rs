@@ -69,7 +69,7 @@ impl<'a> Taken<'a> {
                 made => return Ok(Taken { server, caller, snapshot: made?, _reserved: reserved }),
             };
         }
-        Err(FsError::Busy("others take snapshots with the names that dumps give"))
+        Err(FsError::Busy("others take snapshots with the names that dumps give; try again"))
     }
 }
 
@@ -85,7 +85,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// Deletes what dumps left that were cut off with their daemon. Returns the numbers that are taken:
+/// Deletes what dumps left that ended with their daemon. Returns the numbers that are taken:
 /// some cannot be deleted, as those that are held.
 fn delete_left(server: &Server, caller: &Caller, dir: NodeId) -> Result<BTreeSet<u64>, FsError> {
     let fs = server.fs();

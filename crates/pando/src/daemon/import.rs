@@ -4,7 +4,7 @@
 //!
 //! An item that fails is recorded and the rest continues. Items below a directory that could not
 //! be created are left out. A file that gets no end is removed. It gets its times last: so a file
-//! that was cut off by a crash does not look complete to the next run. What replaces another file
+//! that a crash interrupted does not look complete to the next run. What replaces another file
 //! is made under a hidden name until it is complete ([`replace`]).
 
 use std::collections::BTreeMap;

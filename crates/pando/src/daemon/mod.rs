@@ -144,7 +144,7 @@ pub(crate) fn run(start: &Start, report: &mut dyn FnMut(&Launch)) -> Result<()> 
     let door = Door::open(lock, device.directory())
         .map_err(|error| failure::io("listen in", &start.volume, &error))?;
     let connected = host::connect(&start.volume, env);
-    let ended = connected.and_then(|(env, store)| own(start, &env, store, &door, report));
+    let ended = connected.and_then(|(env, store)| serve_volume(start, &env, store, &door, report));
     door.close().unwrap_or_default();
     drop(log);
     door.release();
@@ -203,7 +203,7 @@ fn with_virtual_dirs(fs: &Arc<Fs>, is_mounted: bool) -> Arc<fs::Volume> {
     })
 }
 
-fn own(
+fn serve_volume(
     start: &Start,
     env: &Env,
     store: Option<Store>,

@@ -147,10 +147,10 @@ fn refuse_where(
 
 /// Whether a path passes through a node for which `is_it` is true.
 fn is_below(fs: &Volume, path: &Path, is_it: &impl Fn(NodeId) -> bool) -> bool {
-    let leads_there = |at: &Path| {
+    let reaches_it = |at: &Path| {
         let at = at.as_os_str().as_bytes();
         let held = Held::exactly(fs, &Caller::root(), at, Follow::No);
         held.is_ok_and(|held| is_it(held.entry.node))
     };
-    path.ancestors().any(leads_there)
+    path.ancestors().any(reaches_it)
 }

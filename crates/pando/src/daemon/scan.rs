@@ -244,7 +244,7 @@ fn refuse(server: &Server, error: FsError) -> Failure {
             Failure::new(FailureKind::Exists, message)
                 .hint("a volume indexes one directory; use another volume for another directory")
         }
-        FsError::Busy(why) => Failure::new(FailureKind::Busy, why)
+        FsError::Busy(_) => Failure::new(FailureKind::Busy, "another scan is under way")
             .hint("another `pando index` is running; wait for it, or end it"),
         other => other.into(),
     }

@@ -171,7 +171,7 @@ impl Import<'_> {
                 }
             }
             next = match self.next(list) {
-                // Who writes the list may have been interrupted, too.
+                // The program that writes the list may have been interrupted, too.
                 Err(_) if tree.is_interrupted() => return Ok(()),
                 next => next?,
             };

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &FsckArgs, output: &mut Output) -> Result<()> {
             }
             found
         }
-        Ok(None) => listen().and_then(|()| through_owner(&volume, &mut show)).map(in_use),
+        Ok(None) => listen().and_then(|()| through_daemon(&volume, &mut show)).map(in_use),
         Err(error) => {
             let failure = failure::device_for(Purpose::Check, &volume, &error);
             listen().and_then(|()| as_another(&volume, failure, &mut show)).map(in_use)
@@ -90,7 +90,7 @@ fn over_network(
             .hint("end the server, and run `pando fsck --repair` on its machine"));
     }
     interrupt::exits_with("nothing was changed", "run it again to start over", bar, output)?;
-    let found = through_owner(volume, show);
+    let found = through_daemon(volume, show);
     bar.finish_and_clear();
     report(volume, &found?, None, args.dry_run, output)
 }
@@ -118,7 +118,7 @@ fn as_another(volume: &Path, failure: Failure, show: &mut dyn FnMut(u64, u64)) -
         return Err(failure);
     }
     match Connection::open(volume)? {
-        Opened::Connected(_) => through_owner(volume, show),
+        Opened::Connected(_) => through_daemon(volume, show),
         Opened::Refused(refused) => Err(refused),
         Opened::NoDaemon | Opened::Leaving => Err(not_theirs(failure)),
     }
@@ -194,7 +194,7 @@ fn repair_alone(
     Ok(repaired)
 }
 
-fn through_owner(volume: &Path, show: &mut dyn FnMut(u64, u64)) -> Result<Checked> {
+fn through_daemon(volume: &Path, show: &mut dyn FnMut(u64, u64)) -> Result<Checked> {
     let answer = session::call(volume, &Call::Check, &mut |part| {
         if let Body::Progress { done, total } = part {
             show(done, total);

@@ -94,7 +94,7 @@ fn verbs_take_the_url() {
     }
 }
 
-/// The space of removed contents comes back to the store.
+/// The space of removed contents is reclaimed in the store.
 #[test]
 fn removed_contents_leave_the_store() {
     let world = World::in_store();

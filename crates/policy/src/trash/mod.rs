@@ -55,7 +55,10 @@ impl Governed {
         directory_of(self, &subvol, ino)?;
         if subvol.read_only {
             // The setting is that of the lineage, and so of the directory itself.
-            return Err(FsError::ReadOnly("a snapshot has no trash setting of its own".to_owned()));
+            return Err(FsError::ReadOnly(
+                "a snapshot has no trash setting of its own; name the one it was taken of"
+                    .to_owned(),
+            ));
         }
         let _setting = self.trash.setting.lock();
         if keep.is_some() {

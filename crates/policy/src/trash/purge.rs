@@ -123,7 +123,8 @@ impl Governed {
         let (subvol, ino) = self.place(self.real(dir))?;
         if subvol.read_only {
             return Err(FsError::ReadOnly(
-                "a directory in a snapshot cannot be a trash".to_owned(),
+                "a directory in a snapshot cannot be a trash; name the one that it was taken of"
+                    .to_owned(),
             ));
         }
         let view = View::new(&*self.store, subvol.tree());

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use inode::{Caller, Kind, NameHash, NodeId};
+use opening::create::FormatOptions;
 use ops::Ops;
 use ops::posix::{mkdir, mknod};
 use policy::Governed;
 use store::TreeId;
 use testing::{MemStore, SimEnv, sim_env};
 use vfs::{FsResult, NewNode};
-use volume::{Core, FormatOptions, OpenOptions, record_copies};
+use volume::{Core, OpenOptions, record_copies};
 
 /// Keys and values of a tree.
 pub(crate) type Contents = Vec<(Vec<u8>, Vec<u8>)>;

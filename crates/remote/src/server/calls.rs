@@ -150,7 +150,7 @@ impl<'a> Executing<'a> {
                 (Some(node), _) => lasting.find_again(node)?,
                 // A snapshot, as earlier programs recorded it.
                 (None, Some((parent, name))) => {
-                    self.fs().lookup(&self.caller()?, self.own(parent)?, name)?
+                    self.fs().lookup(&self.caller()?, self.own_node(parent)?, name)?
                 }
                 (None, None) => return Err(FsError::Stale),
             };
@@ -164,7 +164,7 @@ impl<'a> Executing<'a> {
             | FsCall::SymLink { parent, name, .. }
             | FsCall::Link { parent, name, .. } => made(Some((parent, name)), None),
             FsCall::SetAttr { node, .. } => {
-                Ok(Outcome::Attr(self.fs().getattr(&self.anybody(), self.own(node)?)?))
+                Ok(Outcome::Attr(self.fs().getattr(&self.anybody(), self.own_node(node)?)?))
             }
             FsCall::CopyRange { .. } => Ok(Outcome::Number(executed.number)),
             _ => Ok(Outcome::Nothing),
@@ -175,8 +175,8 @@ impl<'a> Executing<'a> {
         &*self.session.volume.fs
     }
 
-    fn own(&self, node: Node) -> Answered<NodeId> {
-        self.session.own(node)
+    fn own_node(&self, node: Node) -> Answered<NodeId> {
+        self.session.own_node(node)
     }
 
     /// The caller, whose permissions the file system checks.
@@ -236,22 +236,22 @@ impl<'a> Executing<'a> {
         let fs = self.fs();
         Ok(Some(match *call {
             FsCall::Lookup { parent, name } => {
-                let (caller, parent) = (self.caller()?, self.own(parent)?);
+                let (caller, parent) = (self.caller()?, self.own_node(parent)?);
                 let _turn = self.search_turn(parent)?;
                 let entry = fs.lookup(&caller, parent, name)?;
                 self.session.hold_if_space(entry.node)?;
                 Outcome::Node(self.entry(entry.node, &entry.attr, 0))
             }
             FsCall::Unlink { parent, name } => {
-                fs.unlink(&self.caller()?, self.own(parent)?, name)?;
+                fs.unlink(&self.caller()?, self.own_node(parent)?, name)?;
                 Outcome::Nothing
             }
             FsCall::RemoveDir { parent, name } => {
-                fs.rmdir(&self.caller()?, self.own(parent)?, name)?;
+                fs.rmdir(&self.caller()?, self.own_node(parent)?, name)?;
                 Outcome::Nothing
             }
             FsCall::Rename { from, from_name, to, to_name, how } => {
-                let (from, to) = ((self.own(from)?, from_name), (self.own(to)?, to_name));
+                let (from, to) = ((self.own_node(from)?, from_name), (self.own_node(to)?, to_name));
                 fs.rename(&self.caller()?, from, to, convert::renaming(how))?;
                 Outcome::Nothing
             }
@@ -275,27 +275,27 @@ impl<'a> Executing<'a> {
         Ok(Some(match *call {
             FsCall::Create { parent, name, mode, flags } => {
                 let new = NewNode { kind: Kind::File, mode: mode & 0o7777, rdev: 0 };
-                let entry = fs.mknod(&making()?, self.own(parent)?, name, &new)?;
+                let entry = fs.mknod(&making()?, self.own_node(parent)?, name, &new)?;
                 self.session.hold(entry.node, Some(flags))?;
                 Outcome::Node(self.created(entry.node, &entry.attr, flags))
             }
             FsCall::MakeNode { parent, name, kind, mode, rdev } => {
                 let new = NewNode { kind, mode: mode & 0o7777, rdev };
-                self.found(&fs.mknod(&making()?, self.own(parent)?, name, &new)?, None)?
+                self.found(&fs.mknod(&making()?, self.own_node(parent)?, name, &new)?, None)?
             }
             FsCall::MakeDir { parent, name, mode } => {
                 let mode = mode & 0o7777;
-                self.found(&fs.mkdir(&making()?, self.own(parent)?, name, mode)?, None)?
+                self.found(&fs.mkdir(&making()?, self.own_node(parent)?, name, mode)?, None)?
             }
             FsCall::SymLink { parent, name, target } => {
-                self.found(&fs.symlink(&making()?, self.own(parent)?, name, target)?, None)?
+                self.found(&fs.symlink(&making()?, self.own_node(parent)?, name, target)?, None)?
             }
             FsCall::Link { node, parent, name } => {
-                let (node, parent) = (self.own(node)?, self.own(parent)?);
+                let (node, parent) = (self.own_node(node)?, self.own_node(parent)?);
                 self.found(&fs.link(&making()?, node, parent, name)?, None)?
             }
             FsCall::TmpFile { parent, mode, flags } => {
-                let entry = fs.tmpfile(&making()?, self.own(parent)?, mode & 0o7777)?;
+                let entry = fs.tmpfile(&making()?, self.own_node(parent)?, mode & 0o7777)?;
                 self.found(&entry, Some(flags))?
             }
             _ => return Ok(None),
@@ -306,7 +306,7 @@ impl<'a> Executing<'a> {
         let fs = self.fs();
         Ok(Some(match *call {
             FsCall::Read { node, offset, length, untimed } => {
-                let at = self.own(node)?;
+                let at = self.own_node(node)?;
                 let caller = self.caller_with(at, OPEN_READ)?;
                 let mut buffer = vec![0; (length as usize).min(READ_BYTES_MAX)];
                 // (What may only be read has times that stay.)
@@ -319,7 +319,7 @@ impl<'a> Executing<'a> {
                 Outcome::Bytes(buffer)
             }
             FsCall::Write { node, offset, flags, bytes } => {
-                let at = self.own(node)?;
+                let at = self.own_node(node)?;
                 let caller = self.caller_with(at, OPEN_WRITE)?;
                 if flags & WRITE_APPEND == 0 {
                     fs.write(&caller, at, offset, bytes)?;
@@ -332,19 +332,19 @@ impl<'a> Executing<'a> {
             }
             FsCall::Seek { node, offset, hole } => {
                 let what = if hole { Seek::Hole } else { Seek::Data };
-                let at = self.own(node)?;
+                let at = self.own_node(node)?;
                 let caller = self.caller_with(at, OPEN_READ)?;
                 Outcome::Number(fs.seek(&caller, at, offset, what)?)
             }
             FsCall::Allocate { node, offset, length, mode } => {
                 let mode = convert::allocate(mode).ok_or(FsError::InvalidArgument("the mode"))?;
-                let at = self.own(node)?;
+                let at = self.own_node(node)?;
                 let caller = self.caller_with(at, OPEN_WRITE)?;
                 fs.fallocate(&caller, at, (offset, length), mode)?;
                 Outcome::Nothing
             }
             FsCall::CopyRange { from, from_offset, to, to_offset, length } => {
-                let (source, target) = (self.own(from)?, self.own(to)?);
+                let (source, target) = (self.own_node(from)?, self.own_node(to)?);
                 let is_open = self.session.has_open(source, OPEN_READ)
                     && self.session.has_open(target, OPEN_WRITE);
                 let caller =
@@ -355,7 +355,7 @@ impl<'a> Executing<'a> {
             }
             FsCall::Sync { node, data } => {
                 let scope = if data { SyncScope::Data } else { SyncScope::All };
-                fs.fsync(self.own(node)?, scope)?;
+                fs.fsync(self.own_node(node)?, scope)?;
                 Outcome::Nothing
             }
             FsCall::SyncAll => {
@@ -364,7 +364,7 @@ impl<'a> Executing<'a> {
             }
             FsCall::Open { node, flags } => self.open(node, flags)?,
             FsCall::Release { node } => {
-                self.session.release(self.own(node)?);
+                self.session.release(self.own_node(node)?);
                 Outcome::Nothing
             }
             _ => return Ok(None),
@@ -373,7 +373,7 @@ impl<'a> Executing<'a> {
 
     /// Opens a file or directory: what contents are used by later is decided here.
     fn open(&self, node: Node, flags: u8) -> Answered<Outcome> {
-        let (caller, at) = (self.caller()?, self.own(node)?);
+        let (caller, at) = (self.caller()?, self.own_node(node)?);
         let mut mask = 0;
         // A program is read to be run, for which it need not be readable.
         let runs = flags & OPEN_EXEC != 0 && flags & OPEN_WRITE == 0;
@@ -400,13 +400,13 @@ impl<'a> Executing<'a> {
         let fs = self.fs();
         Ok(Some(match *call {
             FsCall::GetAttr { node } => {
-                Outcome::Attr(fs.getattr(&self.anybody(), self.own(node)?)?)
+                Outcome::Attr(fs.getattr(&self.anybody(), self.own_node(node)?)?)
             }
             FsCall::SetAttr { node, ref changes } => {
                 let only_size = changes.size.is_some()
                     && changes.mode.or(changes.uid).or(changes.gid).is_none()
                     && changes.atime.is_none();
-                let node = self.own(node)?;
+                let node = self.own_node(node)?;
                 let caller =
                     if only_size { self.caller_with(node, OPEN_WRITE)? } else { self.caller()? };
                 // The time of the last change is the server's, as in every kernel: by it others
@@ -415,33 +415,33 @@ impl<'a> Executing<'a> {
                 Outcome::Attr(fs.setattr(&caller, node, &changes)?)
             }
             FsCall::Access { node, mask } => {
-                fs.access(&self.caller()?, self.own(node)?, mask & 7)?;
+                fs.access(&self.caller()?, self.own_node(node)?, mask & 7)?;
                 Outcome::Nothing
             }
             FsCall::ReadLink { node, untimed } => {
-                let node = self.own(node)?;
+                let node = self.own_node(node)?;
                 Outcome::Bytes(if untimed || self.session.grant.read_only {
                     fs.readlink_untimed(&self.anybody(), node)?
                 } else {
                     fs.readlink(&self.anybody(), node)?
                 })
             }
-            FsCall::Space { node } => Outcome::Space(fs.statfs(self.own(node)?)?),
+            FsCall::Space { node } => Outcome::Space(fs.statfs(self.own_node(node)?)?),
             FsCall::GetXattr { node, name } => {
                 let _turn =
                     fs.is_computed(name).then(|| self.session.begin_search()).transpose()?;
-                Outcome::Bytes(fs.getxattr(&self.caller()?, self.own(node)?, name)?)
+                Outcome::Bytes(fs.getxattr(&self.caller()?, self.own_node(node)?, name)?)
             }
             FsCall::ListXattr { node } => {
-                Outcome::Bytes(fs.listxattr(&self.caller()?, self.own(node)?)?)
+                Outcome::Bytes(fs.listxattr(&self.caller()?, self.own_node(node)?)?)
             }
             FsCall::SetXattr { node, name, value, how } => {
                 let mode = convert::set_xattr(how).ok_or(FsError::InvalidArgument("the mode"))?;
-                fs.setxattr(&self.caller()?, self.own(node)?, name, value, mode)?;
+                fs.setxattr(&self.caller()?, self.own_node(node)?, name, value, mode)?;
                 Outcome::Nothing
             }
             FsCall::RemoveXattr { node, name } => {
-                fs.removexattr(&self.caller()?, self.own(node)?, name)?;
+                fs.removexattr(&self.caller()?, self.own_node(node)?, name)?;
                 Outcome::Nothing
             }
             _ => return Ok(None),
@@ -470,7 +470,7 @@ impl<'a> Executing<'a> {
     fn locking(&self, call: &FsCall<'_>) -> Answered<Option<Outcome>> {
         let volume = &self.session.volume;
         let set = |node: Node, lock: LockRange, waiter: Option<u64>| {
-            let node = self.own(node)?;
+            let node = self.own_node(node)?;
             if lock.start > lock.end {
                 return Err(FsError::InvalidArgument("a lock that ends before it begins"));
             }
@@ -521,7 +521,7 @@ impl<'a> Executing<'a> {
         Ok(Some(match *call {
             FsCall::Lock { node, lock, wait } => set(node, lock, wait.then_some(self.id))?,
             FsCall::TestLock { node, lock } => {
-                let node = self.own(node)?;
+                let node = self.own_node(node)?;
                 Outcome::Locked(volume.locks.test(node, self.session.id, &lock))
             }
             FsCall::Unlock { node, owner, whole } => {
@@ -541,7 +541,7 @@ impl<'a> Executing<'a> {
         bytes: u32,
     ) -> Answered<Outcome> {
         let fs = self.fs();
-        let at = self.own(directory)?;
+        let at = self.own_node(directory)?;
         let caller = self.caller_with(at, OPEN_READ)?;
         // Attributes are what a look-up shows, which takes the permission to search.
         let attributes = attributes

@@ -71,7 +71,7 @@ impl Share {
         Share { pot: Arc::clone(pot), own: AtomicUsize::new(0) }
     }
 
-    pub(super) fn own(&self) -> usize {
+    pub(super) fn taken(&self) -> usize {
         self.own.load(Ordering::Relaxed)
     }
 
@@ -87,7 +87,7 @@ impl Share {
 
     /// Whether it may take so much more.
     pub(super) fn has_space(&self, more: usize) -> bool {
-        self.is_fair(self.own(), more)
+        self.is_fair(self.taken(), more)
     }
 
     /// Whether it may take more, if only a part of what it has counts.
@@ -281,11 +281,11 @@ mod tests {
             }
             let part = (1 << 20) / (clients + 1);
             for share in &shares {
-                assert!(share.own().abs_diff(part) <= clients, "{} of {part}", share.own());
+                assert!(share.taken().abs_diff(part) <= clients, "{} of {part}", share.taken());
             }
             assert!(Share::of(&pot).has_space(part - clients), "{clients} clients leave no part");
             assert!(pot.was_pressed() && !pot.was_pressed());
-            shares[0].give(shares[0].own());
+            shares[0].give(shares[0].taken());
             assert!(shares[0].has_space(part));
         }
     }
@@ -298,17 +298,17 @@ mod tests {
         let read = FsCall::Read { node, offset: 0, length: 1 << 20, untimed: false };
         let one = Reserved::of(&usage, &read).unwrap();
         assert!(one.take());
-        assert_eq!(usage.answers.own(), 2 << 20);
+        assert_eq!(usage.answers.taken(), 2 << 20);
         let other = Reserved::of(&usage, &read).unwrap();
         assert!(!other.take(), "more than a half");
         one.shrink(1 << 20);
         usage.is_to_read(1 << 20);
-        assert_eq!(usage.answers.own(), 2 << 20);
+        assert_eq!(usage.answers.taken(), 2 << 20);
         drop(one);
         usage.has_read(1 << 20);
         assert!(other.take());
         drop(other);
-        assert_eq!(usage.answers.own(), 0);
+        assert_eq!(usage.answers.taken(), 0);
         assert!(Reserved::of(&usage, &FsCall::GetAttr { node }).is_none());
     }
 }

@@ -360,7 +360,7 @@ impl Session {
     }
 
     /// Refuses a node that is not the session's.
-    pub(super) fn own(&self, node: Node) -> FsResult<NodeId> {
+    pub(super) fn own_node(&self, node: Node) -> FsResult<NodeId> {
         let node = convert::node(node).ok_or(FsError::Stale)?;
         if node == NodeId::ROOT {
             return Ok(node);
@@ -398,7 +398,7 @@ impl Session {
 
     /// Whether another node may be held.
     pub(super) fn has_space(&self) -> FsResult<()> {
-        if self.usage.nodes.own() >= self.volume.bounds.nodes_of_client {
+        if self.usage.nodes.taken() >= self.volume.bounds.nodes_of_client {
             return Err(FsError::Busy("this client holds too many files"));
         }
         if !self.usage.nodes.has_space(1) {

@@ -92,7 +92,7 @@ impl Tree {
     }
 
     /// The totals of a known directory's own names, for adding to them.
-    pub(crate) fn own(&mut self, place: DirectoryId) -> Option<&mut Totals> {
+    pub(crate) fn own_totals(&mut self, place: DirectoryId) -> Option<&mut Totals> {
         let number = *self.at.get(&place)?;
         self.nodes.get_mut(number as usize).map(|node| &mut node.own)
     }

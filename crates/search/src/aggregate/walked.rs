@@ -105,7 +105,7 @@ pub(crate) fn walk_into(
             // A mounted subvolume counts, as any directory, where its name is.
             if own_place == (question.start.subvolume, question.start.directory) {
                 tally.answer.total.ctime = tally.answer.total.ctime.max(row.ctime);
-                if let Some(own) = tree.as_mut().and_then(|tree| tree.own(own_place)) {
+                if let Some(own) = tree.as_mut().and_then(|tree| tree.own_totals(own_place)) {
                     own.add(&one);
                 }
             }
@@ -142,7 +142,7 @@ pub(crate) fn walk_into(
         }
         tally.answer.total.add(&one);
         for tree in [tree.as_mut(), holding.as_mut()].into_iter().flatten() {
-            if let Some(own) = parent.and_then(|parent| tree.own(parent)) {
+            if let Some(own) = parent.and_then(|parent| tree.own_totals(parent)) {
                 own.add(&one);
             }
         }

@@ -164,7 +164,7 @@ impl Like {
         (strange <= most).then(|| self.numbers(value))
     }
 
-    fn own(&self, attribute: Attribute) -> u64 {
+    fn own_value(&self, attribute: Attribute) -> u64 {
         match attribute {
             Attribute::Size => self.size,
             Attribute::Mtime => self.mtime,
@@ -177,7 +177,7 @@ impl Like {
 
     /// A lower bound for rows whose attributes are within bounds.
     pub(super) fn least(&self, mut bounds: impl FnMut(Attribute) -> (u64, u64)) -> f64 {
-        self.numbers(&mut |attribute| nearest_of(bounds(attribute), self.own(attribute)))
+        self.numbers(&mut |attribute| nearest_of(bounds(attribute), self.own_value(attribute)))
     }
 }
 

@@ -62,7 +62,7 @@ impl Index {
             waiting_bytes: 0,
         };
         gather.tally.answer.total.ctime = own.ctime;
-        if let Some(known) = gather.tree.as_mut().and_then(|tree| tree.own(place)) {
+        if let Some(known) = gather.tree.as_mut().and_then(|tree| tree.own_totals(place)) {
             known.ctime = own.ctime;
         }
         let from = From { directory: start.directory, path: start.path.to_vec(), depth: 0 };
@@ -142,7 +142,7 @@ impl Gather<'_> {
         directory: u64,
     ) -> Result<Option<&mut Totals>> {
         let at = self.counted_at(place, directory)?;
-        Ok(self.tree.as_mut().and_then(|tree| tree.own(at)))
+        Ok(self.tree.as_mut().and_then(|tree| tree.own_totals(at)))
     }
 
     /// The directory of the tree that a directory is counted with.

@@ -1,5 +1,6 @@
 //! Appending: a record gets its number here, mostly from a range reserved without the log's lock
-//! (`loan`). Its bytes stay in memory, in its thread's stage (`stage`), until a writer takes them.
+//! (`reservation`). Its bytes stay in memory, in its thread's stage (`stage`), until a writer takes
+//! them.
 //!
 //! Disk space for the record is allocated before it gets a number. So a full disk is reported here,
 //! before anything is applied, and never by the later write.
@@ -12,8 +13,8 @@ use device::sync::{Condvar, Mutex};
 use format::log_record::{self, PAYLOAD_BYTES_MAX};
 use format::log_segment::RECORDS_START;
 
-use super::loan::{Locked, Shared};
 use super::objects::{LogPosition, ObjectLog};
+use super::reservation::{Locked, Shared};
 use super::segment::{Counters, Files, Spare, Writer};
 use super::stage::{Buffers, Stages};
 use super::state::{ABOUT_BYTES, LogSpace, SPARES_RESERVED, State};
@@ -145,7 +146,7 @@ impl Log {
         let sum = log_record::sum_payload(self.files.seed, payload);
         let bytes = log_record::HEADER_BYTES + payload.len();
         // The stage first: the writer of the record waits for the stage until its bytes are there.
-        let mut stage = self.stages.own();
+        let mut stage = self.stages.of_thread();
         if let Some(lsn) = self.state.take(bytes) {
             let header = log_record::encode(sum, payload.len() as u32, lsn, self.durable().0);
             stage.push(lsn, &header, payload);

@@ -1,14 +1,14 @@
 //! The log that engines share: records in order, group commit, recovery, trimming.
 //!
 //! The path of a record has three parts. [`append`](Log::append) gives it a number, mostly from a
-//! `loan`, and puts its bytes in a `stage`. In `write` one leader at a time takes all threads'
-//! bytes, in LSN order, reaches the barrier, writes and syncs. `segment` has the files. In an
-//! object store several threads write an object each instead (`objects`). It is read back through
-//! `recover`, or, by readers of changes, through `kept`. `docs/format/log.md` and `log-object.md`
-//! have the bytes, and `docs/guide/crash-safety.md` the argument.
+//! `reservation`, and puts its bytes in a `stage`. In `write` one leader at a time takes the bytes
+//! of all threads, in LSN order, reaches the barrier, writes and syncs. `segment` has the files. In
+//! an object store several threads write an object each instead (`objects`). It is read back
+//! through `recover`, or, by readers of changes, through `kept`. `docs/format/log.md` and
+//! `log-object.md` have the bytes, and `docs/guide/crash-safety.md` the argument.
 //!
 //! Which module decides what:
-//! * `append`, `loan`, `state`, `stage`: numbers, space, buffers
+//! * `append`, `reservation`, `state`, `stage`: numbers, space, buffers
 //! * `write`, `segment`: who writes, when it syncs, which files
 //! * `recover`, `search`, `sums`: what is replayed, where a torn tail ends
 //! * `stray`, `beginning`: files of other names, damaged headers
@@ -34,7 +34,7 @@ mod kept;
 mod objects;
 mod beginning;
 mod options;
-mod loan;
+mod reservation;
 mod state;
 mod segment;
 mod sums;

@@ -49,7 +49,7 @@ struct Placed {
 impl Stages {
     /// The stage of the calling thread.
     #[inline]
-    pub(super) fn own(&self) -> MutexGuard<'_, Staged> {
+    pub(super) fn of_thread(&self) -> MutexGuard<'_, Staged> {
         self.0[thread_slot() % OWN_STAGES].0.lock()
     }
 

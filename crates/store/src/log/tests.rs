@@ -607,7 +607,7 @@ fn reserved_numbers_are_assigned_once_and_without_gaps() {
     for seed in 0..4 {
         let dir = tempfile::tempdir().unwrap();
         let interval = Duration::from_millis(if seed % 2 == 0 { 1 } else { 1000 });
-        // Loans of up to 16 KiB, or none longer than some records.
+        // Reservations of up to 16 KiB, or none longer than some records.
         let write_bytes = if seed < 2 { 256 << 10 } else { 2 << 10 };
         let options = LogOptions { interval, write_bytes, ..options() };
         let log = Log::create(&Env::system(dir.path()).unwrap(), "log", VOLUME, &options).unwrap();

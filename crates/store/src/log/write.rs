@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::append::Log;
-use super::loan::Locked;
+use super::reservation::Locked;
 use super::segment::Writer;
 use super::stage::Buffers;
 use super::state::{Cut, State};

@@ -1,5 +1,5 @@
 //! A full disk: answered when a record is appended, before anything is applied; the reserve
-//! lets deletions continue; space that comes back is used.
+//! lets deletions continue; space that is reclaimed is used.
 
 use std::sync::atomic::Ordering;
 

@@ -99,7 +99,7 @@ impl Slot {
             return Err(FsError::NameTooLong);
         }
         if self.busy.swap(true, Ordering::AcqRel) {
-            return Err(FsError::Busy("another scan is under way"));
+            return Err(FsError::Busy("another scan is under way; try again when it has ended"));
         }
         let begun = self.begin_alone(fs, options);
         if begun.is_err() {

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use inode::{Caller, Kind, NameHash, NodeId};
+use opening::create::FormatOptions;
 use ops::posix::{forget, mkdir, mknod};
 use testing::{MemStore, SimEnv, sim_env};
 use upkeep::Upkeep;
 use vfs::NewNode;
-use volume::{FormatOptions, OpenOptions, record_copies};
+use volume::{OpenOptions, record_copies};
 
 /// Records of about so many are read or removed in a step.
 const BUDGET: usize = 8;

@@ -147,7 +147,12 @@ fn key(owner: u64, thread: u64, batch: u64) -> [u8; 8] {
 type Acknowledged = Mutex<BTreeSet<[u8; 8]>>;
 
 /// Takes the store over, and writes until it is replaced.
-fn own(network: &Arc<Network>, owner: u64, seed: u64, acknowledged: &Acknowledged) {
+fn serve_until_replaced(
+    network: &Arc<Network>,
+    owner: u64,
+    seed: u64,
+    acknowledged: &Acknowledged,
+) {
     network.clock.sleep(Duration::from_millis(network.draw(40 * LATENCY_MS)));
     let blobs: Arc<dyn Blobs> = Arc::<Network>::clone(network);
     // It may be replaced before it serves, or give up after lost answers.
@@ -188,7 +193,7 @@ fn what_any_owner_acknowledged_is_found_by_the_next() {
         device::scope(|scope| {
             for owner in 1..=OWNERS {
                 let (network, acknowledged) = (&network, &acknowledged);
-                scope.spawn(move || own(network, owner, seed, acknowledged));
+                scope.spawn(move || serve_until_replaced(network, owner, seed, acknowledged));
             }
             scope.spawn(|| network.deliver_late());
         });

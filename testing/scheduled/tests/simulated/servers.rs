@@ -271,7 +271,7 @@ impl Volume<'_> {
             || matches!(fs.store.granted_until(), Err(store::Error::Replaced(_)));
         match closed {
             Err(error) if !is_over => {
-                // (A standby tries again. Who is alone reports all.)
+                // (A standby tries again. A server that is alone reports all.)
                 let is_expected = mandate.is_none() || is_of_store(&error);
                 let text = format!("it does not close: {error}");
                 Err(world.note_fault(host, is_expected, text))

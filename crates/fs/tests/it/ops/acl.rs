@@ -105,7 +105,7 @@ fn only_owners_set_access_lists_and_only_where_allowed() {
     }
     let link = v.fs.symlink(&user(10), NodeId::ROOT, b"l", b"f").unwrap().node;
     assert!(matches!(set(&v, &user(10), link, ACCESS, &acl), Err(FsError::NotSupported(_))));
-    // Who is not in the group does not keep the bit that gives its rights.
+    // A caller outside the group does not keep the bit that gives its rights.
     let dir = v.fs.mkdir(&Caller::root(), NodeId::ROOT, b"d", 0o777).unwrap().node;
     let changes = SetAttr { uid: Some(10), gid: Some(99), ..SetAttr::default() };
     v.fs.setattr(&Caller::root(), dir, &changes).unwrap();

@@ -44,7 +44,8 @@ fn an_unnamed_file_leaves_nothing() {
     refused(v.fs.tmpfile(&user(9), dir.node, 0o600), &FsError::AccessDenied);
 }
 
-/// Who holds files without names would fill memory with their attributes, which no limit counts.
+/// A process that holds files without names would fill memory with their attributes, which no limit
+/// counts.
 #[test]
 fn large_attributes_of_nameless_inodes_are_not_kept_in_memory() {
     let v = volume();

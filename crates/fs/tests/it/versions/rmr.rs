@@ -70,7 +70,7 @@ fn links_from_elsewhere_stay_and_are_counted() {
     let reported = Notified::of(&v);
     v.fs.rmr(&root(), home(), b"d").expect("a directory");
     settle(&v);
-    // Who reads it has its contents still.
+    // A reader has its contents still.
     assert!(reported.attributes.lock().contains(&file), "it shows links less");
     assert!(!reported.nodes.lock().contains(&file), "it contains what it did");
     let attr = v.fs.getattr(&root(), file).expect("a file");

@@ -188,7 +188,7 @@ mod tests {
             }
             import.items(items.as_bytes()).unwrap();
             import.show();
-            // Who is no member of the group could not set its bit again.
+            // A user who is no member of the group could not set its bit again.
             let marked = if is_member { 0o6700 } else { 0o3700 };
             for path in ["/team/a", "/team/a/sub"] {
                 assert_eq!(of(path), (marked, TEAM), "{path} {trusted} {is_member}");

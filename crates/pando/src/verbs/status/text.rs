@@ -226,7 +226,7 @@ mod tests {
     }
 
     /// As printed: sizes from 1 MiB on are shown alike if they are close, so some are far apart.
-    fn apart() -> Status {
+    fn distant() -> Status {
         let (log_bytes, log_bytes_since_checkpoint) = (2 << 20, 3 << 20);
         let (written_bytes, given_bytes) = (50 << 20, 5 << 20);
         let all = distinct();
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn each_line_has_its_own_numbers() {
-        let printed = lines(&of_status(Path::new("/v"), &apart(), Some(12.5)));
+        let printed = lines(&of_status(Path::new("/v"), &distant(), Some(12.5)));
         let expected = [
             "volume      a volume in /v",
             "format      version 7001, engine an engine",
@@ -288,7 +288,7 @@ mod tests {
             damaged: None,
             stuck: None,
             store: None,
-            ..apart()
+            ..distant()
         };
         let printed = lines(&of_status(Path::new("/v"), &idle, None));
         let checkpoint = format!("checkpoint  {}; 3.00 MiB of log since", output::time_local(0));

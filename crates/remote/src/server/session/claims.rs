@@ -181,7 +181,7 @@ impl Session {
             return Ok(counted > 0);
         }
         // (What all clients share is not checked: this one had it before.)
-        if self.usage.nodes.own() >= self.volume.bounds.nodes_of_client {
+        if self.usage.nodes.taken() >= self.volume.bounds.nodes_of_client {
             return Err(NotClaimed::Ends("a client claims more files than one may hold"));
         }
         state.nodes.insert(node, one);
@@ -200,7 +200,7 @@ impl Session {
     /// Sets an earlier lock again. An error: it could not, though the client can prove that it may
     /// have it.
     fn lock_again(&self, node: Node, lock: LockRange) -> Result<(), &'static str> {
-        let node = match self.own(node) {
+        let node = match self.own_node(node) {
             Ok(node) => node,
             // The file is gone, or was never the client's: nobody else can have this lock.
             Err(FsError::Stale) => {

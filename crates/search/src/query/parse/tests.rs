@@ -76,8 +76,8 @@ fn operators_bind_as_in_gnu_find() {
     same("-true -a -not -false", "-true ! -false");
     same("-empty , -true -o -false", "-empty , ( -true -o -false )");
     same("! ! -empty", "-empty");
-    let fires = expr("! -daystart -mtime 1").reaching_action();
-    assert_eq!(fires, expr("-daystart ! -mtime 1").reaching_action());
+    let reaching = expr("! -daystart -mtime 1").reaching_action();
+    assert_eq!(reaching, expr("-daystart ! -mtime 1").reaching_action());
     assert_eq!(expr("! -maxdepth 1 -mtime 1").reaching_action(), Expr::no());
     same("-daystart -mtime 1", "( -daystart -mtime 1 )");
     assert_ne!(expr("-true -o -false -print"), expr("( -true -o -false ) -print"));
@@ -97,15 +97,15 @@ fn print_is_implied_unless_there_is_an_action() {
 
 #[test]
 fn operators_decide_which_rows_reach_actions() {
-    let fires = |words: &str| expr(words).reaching_action();
-    assert_eq!(fires("-empty -print -o -nouser -print0"), fires("-empty -o -nouser"));
-    assert_eq!(fires("-print -empty"), Expr::yes());
-    assert_eq!(fires("-false -print"), Expr::no());
-    assert_eq!(fires("-empty -o -print"), fires("! -empty"));
-    assert_eq!(fires("-nouser -prune -o -empty -print"), fires("! -nouser -empty"));
-    assert_eq!(expr("-nouser -prune -o -print").prunes(), Some(fires("-nouser")));
+    let reaching = |words: &str| expr(words).reaching_action();
+    assert_eq!(reaching("-empty -print -o -nouser -print0"), reaching("-empty -o -nouser"));
+    assert_eq!(reaching("-print -empty"), Expr::yes());
+    assert_eq!(reaching("-false -print"), Expr::no());
+    assert_eq!(reaching("-empty -o -print"), reaching("! -empty"));
+    assert_eq!(reaching("-nouser -prune -o -empty -print"), reaching("! -nouser -empty"));
+    assert_eq!(expr("-nouser -prune -o -print").prunes(), Some(reaching("-nouser")));
     assert_eq!(expr("-nouser").prunes(), None);
-    assert_eq!(fires("-empty , -print"), Expr::yes());
+    assert_eq!(reaching("-empty , -print"), Expr::yes());
 }
 
 #[test]

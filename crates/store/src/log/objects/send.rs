@@ -13,7 +13,7 @@ use std::time::Duration;
 use format::log_object::Kind;
 
 use super::super::append::Log;
-use super::super::loan::Locked;
+use super::super::reservation::Locked;
 use super::super::state::State;
 use super::{Flight, ObjectLog, Progress, Step, decode, object_name};
 use crate::{Error, Result};

@@ -142,7 +142,7 @@ impl Case<'_> {
         (both || under_log) && struck && why.contains("byte ") && !why.contains("fsck --repair")
     }
 
-    /// What keeps the volume closed may be its log: it is cut off, and its last changes are lost.
+    /// What keeps the volume closed may be its log: it is truncated, and its last changes are lost.
     fn cut_log(&self, media: &Media) -> Outcome {
         let Case { what, volume, .. } = self;
         let repaired = repair(media, Repair::DoAndCutLog);

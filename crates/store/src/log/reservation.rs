@@ -1,9 +1,9 @@
 //! The log's lock, and how records get their numbers without it.
 //!
 //! When a thread releases the lock, it reserves a range of the log: a number of bytes that fit the
-//! last segment. A record takes its number and its bytes from this loan by one addition to one
-//! word. A thread that takes the lock ends the loan first, and adds to the state what was taken. So
-//! the lock holder sees the state as if each record had been numbered under the lock.
+//! last segment. A record takes its number and its bytes from this range by one addition to one
+//! word. A thread that takes the lock ends the range first, and adds to the state what was taken.
+//! So the lock holder sees the state as if each record had been numbered under the lock.
 //!
 //! The word is `number of the next record | ended | bytes`. The initial bytes are such that a
 //! record that does not fit carries into `ended`. From then on additions take nothing, whatever
@@ -12,11 +12,12 @@
 //! it.
 //!
 //! Invariants:
-//! * `ended` is set whenever a thread holds the lock, and while there is no loan.
-//! * A thread that an ended loan refused takes the lock before it tries again, and each lock holder
-//!   sets the word again. So no more additions follow the end of a loan than there are threads, of
-//!   [`RECORD_BYTES_MAX`] each. That is not enough to carry once more and clear `ended`.
-//! * A loan is so short that it reaches none of the bounds at which a thread must act.
+//! * `ended` is set whenever a thread holds the lock, and while there is no range.
+//! * A thread that an ended range refused takes the lock before it tries again, and each lock
+//!   holder sets the word again. So no more additions follow the end of a range
+//!   than there are threads, of [`RECORD_BYTES_MAX`] each. That is not enough to carry once more
+//!   and clear `ended`.
+//! * A range is so short that it reaches none of the bounds at which a thread must act.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,12 +29,12 @@ use super::LogOptions;
 use super::state::State;
 use crate::Durability;
 
-/// Maximum length of a record that takes its number from a loan.
+/// Maximum length of a record that takes its number from a range.
 const RECORD_BYTES_MAX: usize = 4096;
-/// Minimum length of a loan.
-const LOAN_BYTES_MIN: u64 = 256;
+/// Minimum length of a range.
+const RESERVATION_BYTES_MIN: u64 = 256;
 
-/// Set when the loan has ended.
+/// Set when the range has ended.
 const ENDED: u64 = 1 << 32;
 /// The bytes of the word.
 const BYTES: u64 = ENDED - 1;
@@ -55,11 +56,11 @@ const LOOKS: u32 = 200;
 #[repr(C, align(128))]
 pub(super) struct Shared {
     word: AtomicU64,
-    /// Number of the first record of the loan.
+    /// Number of the first record of the range.
     first: AtomicU64,
-    /// The word's value before the record that ended the loan.
+    /// The word's value before the record that ended the range.
     before_end: AtomicU64,
-    /// Whether loans are made.
+    /// Whether ranges are made.
     reserves: bool,
     state: Apart,
 }
@@ -74,8 +75,8 @@ pub(super) struct Locked<'a> {
     guard: MutexGuard<'a, State>,
 }
 
-/// The number in a word. `near` is close enough that 31 bits suffice. It is of the same loan, or of
-/// one before later loans, which the size of the buffer bounds.
+/// The number in a word. `near` is close enough that 31 bits suffice. It is of the same range, or
+/// of one before later ranges, which the size of the buffer bounds.
 #[inline]
 fn number(word: u64, near: u64) -> u64 {
     let apart = (word >> NUMBER_AT).wrapping_sub(near) << NUMBER_AT;
@@ -95,8 +96,8 @@ impl Shared {
         }
     }
 
-    /// Takes the number of a record of this length from the loan. Returns `None` where there is no
-    /// loan, or too little of it left; the caller then takes the lock.
+    /// Takes the number of a record of this length from the range. Returns `None` where there is no
+    /// range, or too little of it left; the caller then takes the lock.
     #[inline]
     pub(super) fn take(&self, bytes: usize) -> Option<u64> {
         // Long records are refused at once, lest additions that take nothing carry far.
@@ -104,7 +105,7 @@ impl Shared {
             return None;
         }
         let bytes = bytes as u64;
-        // The thread that ends the loan sees this, with the stage that this thread has locked.
+        // The thread that ends the range sees this, with the stage that this thread has locked.
         let before = self.word.fetch_add(ONE + bytes, Ordering::AcqRel);
         if before & ENDED != 0 {
             return None;
@@ -120,19 +121,19 @@ impl Shared {
     pub(super) fn last(&self) -> u64 {
         let first = self.first.load(Ordering::Acquire);
         let word = self.word.load(Ordering::Acquire);
-        // Both are of one loan; otherwise another loan came in between.
+        // Both are of one range; otherwise another range came in between.
         if word & ENDED == 0 && self.first.load(Ordering::Relaxed) == first {
             return number(word, first) - 1;
         }
         self.lock().next - 1
     }
 
-    /// The state, including everything taken from the loan.
+    /// The state, including everything taken from the range.
     #[inline]
     pub(super) fn lock(&self) -> Locked<'_> {
         let guard = self.state.0.try_lock().unwrap_or_else(|| self.lock_contended());
         let mut locked = Locked { shared: self, guard };
-        locked.end_loan();
+        locked.end_range();
         locked
     }
 
@@ -170,9 +171,9 @@ impl Shared {
 }
 
 impl Locked<'_> {
-    /// Ends the loan, if there is one, and counts what was taken from it.
+    /// Ends the range, if there is one, and counts what was taken from it.
     #[inline]
-    fn end_loan(&mut self) {
+    fn end_range(&mut self) {
         let word = self.shared.word.swap(ENDED, Ordering::AcqRel);
         let Some(reserved) = self.guard.reserved.take() else { return };
         let word = if word & ENDED == 0 { word } else { self.shared.wait_for_end() };
@@ -188,7 +189,7 @@ impl Locked<'_> {
             return;
         }
         let bytes = self.guard.reservable().min(BYTES);
-        if bytes < LOAN_BYTES_MIN {
+        if bytes < RESERVATION_BYTES_MIN {
             return;
         }
         let next = self.guard.next;
@@ -203,7 +204,7 @@ impl Locked<'_> {
     pub(super) fn unlocked<T>(&mut self, act: impl FnOnce() -> T) -> T {
         self.reserve();
         let done = MutexGuard::unlocked(&mut self.guard, act);
-        self.end_loan();
+        self.end_range();
         done
     }
 
@@ -211,14 +212,14 @@ impl Locked<'_> {
     pub(super) fn wait(&mut self, signal: &Condvar) {
         self.reserve();
         signal.wait(&mut self.guard);
-        self.end_loan();
+        self.end_range();
     }
 
     /// The same, with a timeout; returns whether it timed out.
     pub(super) fn wait_for(&mut self, signal: &Condvar, time: Duration) -> bool {
         self.reserve();
         let over = signal.wait_for(&mut self.guard, time).timed_out();
-        self.end_loan();
+        self.end_range();
         over
     }
 }

@@ -17,16 +17,16 @@ use volume::subvol::VOLUME;
 const STEPS_MAX: usize = 1 << 20;
 
 /// A state of the volume.
-pub(super) struct Leads {
+pub(super) struct NamedState {
     pin: Box<dyn Pinned>,
     root: u64,
     /// Subvolumes that are neither snapshots nor removed.
     live: BTreeMap<u64, SubvolumeRecord>,
 }
 
-impl Leads {
+impl NamedState {
     /// The present state.
-    pub(super) fn read(store: &dyn Store) -> FsResult<Leads> {
+    pub(super) fn read(store: &dyn Store) -> FsResult<NamedState> {
         let pin = store.pin().map_err(from_store)?;
         let root = pin.get(VOLUME, &key::counter(Counter::Root)).map_err(from_store)?;
         let root = root.ok_or_else(|| inconsistent(VOLUME, "no root is named", 0))?;
@@ -42,20 +42,20 @@ impl Leads {
             }
         }
         drop(cursor);
-        Ok(Leads { pin, root: root.subvolume, live })
+        Ok(NamedState { pin, root: root.subvolume, live })
     }
 
-    /// Whether names lead from the volume's root to the directory of a lineage and number.
-    pub(super) fn to(&self, lineage: u64, ino: u64) -> FsResult<bool> {
+    /// Whether names point from the volume's root to the directory of a lineage and number.
+    pub(super) fn points_to(&self, lineage: u64, ino: u64) -> FsResult<bool> {
         for (&subvol, record) in &self.live {
-            if record.lineage == lineage && self.to_member(subvol, ino)? {
+            if record.lineage == lineage && self.points_to_member(subvol, ino)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn to_member(&self, subvol: u64, ino: u64) -> FsResult<bool> {
+    fn points_to_member(&self, subvol: u64, ino: u64) -> FsResult<bool> {
         let (mut subvol, mut dir) = (subvol, ino);
         for _ in 0..STEPS_MAX {
             let Some(record) = self.live.get(&subvol) else { return Ok(false) };
