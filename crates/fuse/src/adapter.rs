@@ -176,6 +176,11 @@ impl Adapter {
         node == self.root() || node == self.root_shown.load()
     }
 
+    /// Whether a node is behind number 1.
+    pub(crate) fn is_shown_root(&self, node: NodeId) -> bool {
+        self.is_root(node)
+    }
+
     /// The kernel's number of a node, if it may hold the node.
     pub(crate) fn number(&self, node: NodeId) -> Option<u64> {
         if self.is_root(node) { Some(ROOT) } else { self.numbers.known(node) }

@@ -30,10 +30,7 @@ const HELPERS: [&str; 4] =
 
 /// Mounts on a resolved mount point and returns the channel.
 pub(crate) fn attach(mount_point: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
-    let name = match &options.fsname {
-        Some(name) => OsString::from(name),
-        None => source::encode(&options.volume_dir, options.subdir.as_deref()),
-    };
+    let name = name(options);
     if rustix::process::geteuid().is_root() {
         match attach_as_root(mount_point, &name, options) {
             Err(MountError::NotPermitted(_)) => {}
@@ -41,6 +38,14 @@ pub(crate) fn attach(mount_point: &Path, options: &MountOptions) -> Result<Owned
         }
     }
     attach_by_helper(mount_point, &name, options)
+}
+
+/// The source to show.
+pub(crate) fn name(options: &MountOptions) -> OsString {
+    match &options.fsname {
+        Some(name) => OsString::from(name),
+        None => source::encode(&options.volume_dir, options.subdir.as_deref()),
+    }
 }
 
 /// Whether every thread can get a channel of its own: that requires opening the device, which

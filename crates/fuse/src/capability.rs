@@ -7,11 +7,16 @@
 //! whether the caller may keep set-id bits (`CAP_FSETID`) for writes and truncation only; for other
 //! requests this module reads it.
 
+use std::fmt::Display;
+use std::path::PathBuf;
+
 use inode::{Caller, Enforce};
 
 const NAME: &[u8] = b"security.capability";
 /// The bit of `CAP_FSETID` in a set of capabilities.
 const FSETID: u32 = 4;
+/// The same of `CAP_SYS_ADMIN`.
+const SYS_ADMIN: u32 = 21;
 
 /// Whether an extended attribute holds capabilities. The kernel checks by itself whether a caller
 /// may remove it, and removes it in the name of the process that changes the file.
@@ -28,15 +33,31 @@ pub(crate) fn taker() -> Caller {
 /// cannot be seen may not: bits that ended too early can be set again, but bits that stayed are a
 /// security hole.
 pub(crate) fn keeps_set_id(pid: u32) -> bool {
+    has(pid, FSETID)
+}
+
+/// Whether a process could mount by itself what this one would mount for it: at the same places,
+/// and with the right to.
+pub fn mounts_as_we_do(pid: u32) -> bool {
+    // It may have another directory as its root, so that a path means another place.
+    let same = |name| link("self", name).is_some_and(|ours| link(pid, name) == Some(ours));
+    has(pid, SYS_ADMIN) && same("ns/mnt") && same("root")
+}
+
+/// The target of a link of a process.
+fn link(process: impl Display, name: &str) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{process}/{name}")).ok()
+}
+
+/// Whether a thread that can be seen has a capability in our user namespace.
+fn has(pid: u32, capability: u32) -> bool {
     // Its rights in a user namespace of its own count nowhere else.
-    let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/user")).ok();
-    let thread = pid.to_string();
-    let ours = namespace("self");
+    let ours = link("self", "ns/user");
     let status = std::fs::read(format!("/proc/{pid}/status")).ok();
     pid != 0
         && ours.is_some()
-        && namespace(&thread) == ours
-        && status.is_some_and(|status| may(&status, FSETID))
+        && link(pid, "ns/user") == ours
+        && status.is_some_and(|status| may(&status, capability))
 }
 
 /// Whether the effective set of a status has a capability.
@@ -63,5 +84,6 @@ mod tests {
     fn an_unseen_process_keeps_no_capability() {
         assert!(!keeps_set_id(0));
         assert!(!keeps_set_id(u32::MAX));
+        assert!(!mounts_as_we_do(0) && !mounts_as_we_do(u32::MAX));
     }
 }

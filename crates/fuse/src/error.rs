@@ -118,6 +118,18 @@ pub enum MountError {
     /// Nothing of ours is mounted there.
     #[error("{} is not a mount point of a volume", .0.display())]
     NotMounted(PathBuf),
+    /// The file system can be mounted again with the options of its first mount only.
+    #[error("its daemon can mount it again only with the same options, and '{option}' differs")]
+    Differs {
+        /// The first option that differs.
+        option: &'static str,
+    },
+    /// The kernel does not mount the file system again.
+    #[error("its daemon cannot mount it again: {0}")]
+    NotAgain(String),
+    /// The file system ends: its last user has left.
+    #[error("its daemon is ending")]
+    Ended,
     /// A call to the operating system failed.
     #[error("{doing}: {error}")]
     System {

@@ -9,7 +9,7 @@
 //!
 //! Which module decides what:
 //! * `options`: mount options
-//! * `mount`, `attach`, `place`, `detach`, `remount`: how a mount begins, changes and ends
+//! * `mount`, `attach`, `place`, `detach`, `remount`, `again`: how a mount begins, changes and ends
 //! * `mountinfo`, `source`: which mounts there are, and of which volume
 //! * `kernel`: requests as bytes; which thread serves which
 //! * `adapter`, `transport`: requests as calls; the interface between the two
@@ -20,6 +20,7 @@
 
 // A mount begins, and ends.
 mod mount;
+mod again;
 mod place;
 mod remount;
 mod detach;
@@ -43,6 +44,7 @@ mod errno;
 mod error;
 mod options;
 
+pub use capability::mounts_as_we_do;
 pub use detach::{InUse, Unmounted, unmount};
 pub use error::MountError;
 pub use kernel::Loopback;

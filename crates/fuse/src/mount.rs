@@ -5,10 +5,14 @@
 //! 2. The channel is opened and attached; the root, or `subdir`, becomes the kernel's node 1.
 //! 3. Version and features are negotiated; threads serve requests, one thread sends invalidations.
 //! 4. After [`Mount::unmount`], by us or by `umount`, the threads end and [`Mount::wait`] returns.
+//!    If open files or another mount namespace keep the file system, they continue. Then
+//!    [`Mount::mount_again`] gives it a mount point again.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use device::Clock;
@@ -23,20 +27,25 @@ use crate::notify::Queue;
 use crate::options::MountOptions;
 use crate::transport::{Transport, Workers};
 use crate::turns::Turns;
-use crate::{MountError, attach, detach, mountinfo, place};
+use crate::{MountError, again, attach, detach, mountinfo, place};
 
 /// Read-ahead of a mount, in KiB; the kernel's default of 128 is meant for disks that seek.
 const READ_AHEAD_KIB: u32 = 1024;
 
 /// A mounted file system. Dropping it unmounts.
 pub struct Mount {
-    place: PathBuf,
+    place: Mutex<Arc<Path>>,
     /// Major and minor number of the mount, so that another mount that has taken its place is not
     /// unmounted instead.
     device: Option<String>,
-    /// The directory of the volume that it shows, if not its root.
-    subdir: Option<PathBuf>,
-    allow_other: bool,
+    options: MountOptions,
+    adapter: Arc<Adapter>,
+    /// The connection, to mount it again.
+    channel: OwnedFd,
+    /// One mounts again at a time.
+    again: Mutex<()>,
+    /// This process unmounts it for good.
+    closing: AtomicBool,
     queue: Arc<Queue>,
     turns: Arc<Turns>,
     ending: Arc<Ending>,
@@ -76,12 +85,14 @@ pub fn mount(fs: Arc<dyn FileSystem>, options: &MountOptions) -> Result<Mount, M
 fn serve(
     fs: Arc<dyn FileSystem>,
     adapter: &Arc<Adapter>,
-    channel: std::os::fd::OwnedFd,
+    channel: OwnedFd,
     mount_point: &Path,
     options: &MountOptions,
 ) -> Result<Mount, MountError> {
     let clone_channel = options.clone_fd && options.threads > 1 && attach::can_clone();
     let workers = Workers { threads: options.threads, clone_channel };
+    let system = |error| MountError::system("duplicating a descriptor", error);
+    let kept = channel.try_clone().map_err(system)?;
     let session = KernelTransport
         .negotiate(channel, Arc::clone(adapter), workers)
         .map_err(|error| MountError::system("agreeing with the kernel on a protocol", error))?;
@@ -116,9 +127,18 @@ fn serve(
     if let Some(device) = &device {
         raise_read_ahead(device);
     }
-    let (place, subdir) = (mount_point.to_owned(), options.subdir.clone());
-    let allow_other = options.allow_other;
-    Ok(Mount { place, device, subdir, allow_other, queue, turns, ending })
+    Ok(Mount {
+        place: Mutex::new(mount_point.into()),
+        device,
+        options: options.clone(),
+        adapter: Arc::clone(adapter),
+        channel: kept,
+        again: Mutex::default(),
+        closing: AtomicBool::new(false),
+        queue,
+        turns,
+        ending,
+    })
 }
 
 /// The node that the mount shows as its root. The look-ups on the way are kept: the mount holds its
@@ -154,14 +174,14 @@ impl Ending {
 }
 
 impl Mount {
-    /// Where it is mounted.
-    pub fn mount_point(&self) -> &Path {
-        &self.place
+    /// Where it is mounted, or was at last.
+    pub fn mount_point(&self) -> Arc<Path> {
+        Arc::clone(&self.place.lock())
     }
 
     /// Whether the kernel lets users other than the mounting user into it.
     pub fn allows_others(&self) -> bool {
-        self.allow_other
+        self.options.allow_other
     }
 
     /// Whether it is the mount of a device number, as in `0:53`.
@@ -171,7 +191,51 @@ impl Mount {
 
     /// The directory of the volume that it shows as its root, if that is another.
     pub fn subdir(&self) -> Option<&Path> {
-        self.subdir.as_deref()
+        self.options.subdir.as_deref()
+    }
+
+    /// Whether a node of the file system is the one that it shows as its root now.
+    pub fn shows_as_root(&self, node: NodeId) -> bool {
+        self.adapter.is_shown_root(node)
+    }
+
+    /// Mounts the file system again, if no mount of it is left in this mount namespace while open
+    /// files or other namespaces keep it. The options must be those of the mount, except for what
+    /// the kernel keeps for each place (`suid`, `dev`, `exec`). The mount point may be another one.
+    ///
+    /// Whether `subdir` names the same directory is for the caller to compare
+    /// ([`Mount::shows_as_root`]).
+    pub fn mount_again(&self, options: &MountOptions) -> Result<(), MountError> {
+        let _alone = self.again.lock();
+        let volume_dir = self.options.volume_dir.clone();
+        let options = MountOptions { volume_dir, ..options.clone() };
+        let Some(device) = &self.device else {
+            return Err(MountError::NotAgain("its device is not known".to_owned()));
+        };
+        if let Some(mount_point) = mountinfo::place_of(device) {
+            let volume = options.volume_dir;
+            return Err(MountError::AlreadyMounted { volume, mount_point });
+        }
+        if let Some(option) = self.options.difference(&options) {
+            return Err(MountError::Differs { option });
+        }
+        if self.is_ending() {
+            return Err(MountError::Ended);
+        }
+        let mount_point = place::prepare(&options)?;
+        again::attach(&self.channel, &mount_point, &options)?;
+        *self.place.lock() = mount_point.as_path().into();
+        if self.is_ending() {
+            // The end began before the new place was known.
+            detach::detach_lazily(&mount_point)?;
+            return Err(MountError::Ended);
+        }
+        tracing::info!(mount_point = %mount_point.display(), "mounted again");
+        Ok(())
+    }
+
+    fn is_ending(&self) -> bool {
+        self.closing.load(Ordering::SeqCst) || self.ending.result.lock().is_some()
     }
 
     /// Other mounts below it, here or below a bind mount of it: the place in the volume, and the
@@ -202,7 +266,7 @@ impl Mount {
     fn ended(&self, result: Option<&Result<(), String>>) -> Result<(), MountError> {
         match result {
             Some(Err(message)) => Err(MountError::system(
-                format!("serving {}", self.place.display()),
+                format!("serving {}", self.mount_point().display()),
                 io::Error::other(message.clone()),
             )),
             _ => Ok(()),
@@ -212,13 +276,15 @@ impl Mount {
     /// Unmounts. A mount in use is detached lazily, with a warning in the log. It is out of sight
     /// at once, and ends when the last user leaves, which `wait` reports.
     pub fn unmount(&self) -> Result<Unmounted, MountError> {
-        let present = mountinfo::on_top(&self.place).map(|record| record.device);
+        self.closing.store(true, Ordering::SeqCst);
+        let place = self.mount_point();
+        let present = mountinfo::on_top(&place).map(|record| record.device);
         // If serving failed, no unmount has happened.
         let ended = matches!(*self.ending.result.lock(), Some(Ok(())));
         if ended || present != self.device {
             return Ok(Unmounted::Clean);
         }
-        detach::detach(&self.place)
+        detach::detach(&place)
     }
 
     /// Waits until all requests that had been taken from the kernel are answered. So a command acts
@@ -239,7 +305,7 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         if let Err(error) = self.unmount() {
-            tracing::warn!(mount_point = %self.place.display(), %error, "not unmounted");
+            tracing::warn!(mount_point = %self.mount_point().display(), %error, "not unmounted");
         }
     }
 }

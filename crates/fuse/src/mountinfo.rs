@@ -67,6 +67,11 @@ pub fn mounts_of(volume_dir: &Path) -> Vec<MountInfo> {
     records_of(volume_dir).map(|record| info(&record, &record.mount_point)).collect()
 }
 
+/// Where a mount with this device is, in this mount namespace.
+pub(crate) fn place_of(device: &str) -> Option<PathBuf> {
+    read().into_iter().find(|record| record.device == device).map(|record| record.mount_point)
+}
+
 /// Other mounts below a mount with this device: the place in the volume, and the visible path.
 pub(crate) fn mounted_below(device: &str) -> Vec<(PathBuf, PathBuf)> {
     below(&read(), device)

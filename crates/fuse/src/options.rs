@@ -160,6 +160,59 @@ impl MountOptions {
         Ok(())
     }
 
+    /// The first option that these do not share, of those that a mount keeps as long as it lives.
+    /// Linux keeps `suid`, `dev` and `exec` for each place.
+    pub fn difference(&self, other: &MountOptions) -> Option<&'static str> {
+        // Each field is named: a new one is compared, or it is decided here that it is not.
+        let MountOptions {
+            volume_dir: _,
+            mount_point: _,
+            subdir,
+            fsname,
+            read_only,
+            allow_other,
+            suid: _,
+            dev: _,
+            exec: _,
+            sync,
+            dirsync,
+            cache_bytes,
+            merge_bytes_per_second,
+            small_file_bytes,
+            commit_interval,
+            atime,
+            attr_timeout,
+            entry_timeout,
+            negative_timeout,
+            threads,
+            clone_fd,
+            snapshots_alike,
+            trace_opens,
+            remote: _,
+        } = self;
+        let same = [
+            ("ro", *read_only == other.read_only),
+            ("allow_other", *allow_other == other.allow_other),
+            ("noatime", *atime == other.atime),
+            ("subdir", *subdir == other.subdir),
+            ("attr-timeout", *attr_timeout == other.attr_timeout),
+            ("entry-timeout", *entry_timeout == other.entry_timeout),
+            ("negative-timeout", *negative_timeout == other.negative_timeout),
+            ("sync", *sync == other.sync),
+            ("dirsync", *dirsync == other.dirsync),
+            ("cache-size", *cache_bytes == other.cache_bytes),
+            ("merge-rate", *merge_bytes_per_second == other.merge_bytes_per_second),
+            ("small-files", *small_file_bytes == other.small_file_bytes),
+            ("commit-interval", *commit_interval == other.commit_interval),
+            ("threads", *threads == other.threads),
+            ("clone_fd", *clone_fd == other.clone_fd),
+            ("snapshot-inodes", *snapshots_alike == other.snapshots_alike),
+            ("trace_opens", *trace_opens == other.trace_opens),
+            ("fsname", *fsname == other.fsname),
+        ];
+        same.into_iter().find(|(_, same)| !same).map(|(option, _)| option)
+    }
+
     fn set(&mut self, option: &str) -> Result<(), OptionError> {
         let wrong = |expected| OptionError::Value { option: option.to_owned(), expected };
         match (table::find(option), option.split_once('=')) {

@@ -16,6 +16,8 @@ pub(crate) fn mount(error: &MountError) -> Failure {
         MountError::AlreadyMounted { .. } | MountError::InUse { .. } | MountError::Busy(_) => {
             FailureKind::Busy
         }
+        MountError::Differs { .. } | MountError::NotAgain(_) => FailureKind::NotSupported,
+        MountError::Ended => FailureKind::Leaving,
         MountError::Subdir { error, .. } => FailureKind::from(error),
         MountError::System { error, .. } => io_kind(error),
         _ => FailureKind::Other,

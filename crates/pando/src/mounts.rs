@@ -3,8 +3,10 @@
 //! Any user may mount a FUSE file system of their own with any source (`-o fsname=`). If root ran a
 //! verb on a path below that mount, the verb would act on the volume that the source names. So this
 //! module trusts a mount only in two cases. The kernel reports that root or the caller made it, or
-//! the volume's daemon confirms that it serves a mount of that device number.
+//! the volume's daemon confirms that it serves a mount of that device number. Mounts in other
+//! namespaces are trusted only in the second case.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use client::{Connection, Opened};
@@ -56,15 +58,27 @@ pub(crate) fn is_here(volume: &Path, mount_point: &Path) -> bool {
         || fuse::mount_at(mount_point).is_some_and(|found| serves(volume, &found.device))
 }
 
-/// Its mounts in other mount namespaces: those with the volume as source. If there are none, it is
-/// the one that its daemon made, which may have another source. (The number of a device is used
-/// again, so its place counts, too.)
+/// Its mounts in other mount namespaces: those with the volume as source that its daemon confirms.
+/// If there are none, it is the one that its daemon made, which may have another source. (The
+/// number of a device is used again, so its place counts, too.)
 pub(crate) fn copies(volume: &Path, mount_point: &Path) -> Vec<fuse::Copy> {
-    let found = fuse::copies_of(volume);
+    let found = confirmed_copies(volume);
     if !found.is_empty() {
         return found;
     }
     fuse::copies_on(mount_point, |device| serves(volume, device))
+}
+
+/// Mounts in other mount namespaces that have the volume as source. Any user may make one with that
+/// source in a user namespace, where they are root: so only those count that the volume's daemon
+/// confirms.
+pub(crate) fn confirmed_copies(volume: &Path) -> Vec<fuse::Copy> {
+    let mut asked = BTreeMap::new();
+    let mut found = fuse::copies_of(volume);
+    found.retain(|copy| {
+        *asked.entry(copy.device.clone()).or_insert_with_key(|device| serves(volume, device))
+    });
+    found
 }
 
 /// Whether the daemon of a volume confirms that it serves the mount of a device number.

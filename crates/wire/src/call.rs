@@ -13,7 +13,7 @@ pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: daemon and command are nearly always
 /// the same program, and otherwise the error names the one to restart.
-pub const VERSION: u32 = 32;
+pub const VERSION: u32 = 33;
 
 /// Bytes of memory of a stream or dump whose caller names none.
 pub const STREAM_MEMORY: u64 = 256 << 20;
@@ -453,5 +453,22 @@ pub enum Call<'a> {
     ServesMount {
         /// The number.
         device: &'a [u8],
+    },
+    /// Mount the volume again, whose mount point is gone while open files or another mount
+    /// namespace keep its mount. The daemon needs the same settings; otherwise it names one that
+    /// differs. For root in the daemon's mount namespace.
+    MountAgain {
+        /// Where, as the daemon sees it.
+        mount_point: &'a [u8],
+        /// Options of the mount, comma-separated.
+        options: &'a str,
+        /// Memory for cached nodes, in bytes.
+        cache: Option<u64>,
+        /// Memory for the index, in bytes.
+        index: Option<u64>,
+        /// Where to answer scrapes of metrics.
+        metrics: Option<&'a str>,
+        /// Whether to record a trace.
+        traces: bool,
     },
 }

@@ -414,6 +414,28 @@ mod tests {
         }
     }
 
+    /// What a mount keeps for as long as it lives is not taken over by another mount of it.
+    #[test]
+    fn each_option_but_those_of_a_place_makes_a_difference() {
+        let default = parse("").unwrap();
+        for row in TABLE {
+            let named = row.options[0].0;
+            for (name, set) in row.options {
+                let option = match set {
+                    Flag(_) => (*name).to_owned(),
+                    Value("unique|alike", _) => format!("{name}=alike"),
+                    Value(..) => format!("{name}=3"),
+                    Refused(_) => continue,
+                };
+                let changed = parse(&option).unwrap();
+                let is_kept = changed != default && !["suid", "dev", "exec"].contains(&named);
+                let found = default.difference(&changed);
+                assert_eq!(found, is_kept.then_some(named), "{option}");
+                assert_eq!(changed.difference(&changed.clone()), None, "{option}");
+            }
+        }
+    }
+
     #[test]
     fn no_option_is_in_the_table_twice_or_also_generic() {
         let mut seen = BTreeSet::new();

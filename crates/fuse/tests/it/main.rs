@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "a mount is used as any program uses it")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod again;
 mod attributes;
 mod contents;
 mod invalidation;

@@ -30,7 +30,7 @@ fn mount_shows_the_volume_and_its_options() {
     let Some(directory) = places() else { return };
     let options = options_at(directory.path(), "ro,noexec,allow_other");
     let mount = mount(Arc::new(MemoryFs::new()), &options).unwrap();
-    let line = line_of_mount(mount.mount_point());
+    let line = line_of_mount(&mount.mount_point());
     let start = format!("{} ", directory.path().join("volume").display());
     assert!(line.starts_with(&start) && line.contains(" fuse.pando ro,"), "{line}");
     assert!(line.contains("noexec") && line.contains("allow_other"), "{line}");
@@ -106,7 +106,7 @@ fn an_unmount_ends_the_threads() {
     assert!(rig.mount.wait_for(Duration::ZERO).is_none());
     assert_eq!(rig.mount.unmount().unwrap(), Unmounted::Clean);
     rig.mount.wait().unwrap();
-    assert_eq!(line_of_mount(rig.mount.mount_point()), "");
+    assert_eq!(line_of_mount(&rig.mount.mount_point()), "");
     assert_eq!(rig.mount.unmount().unwrap(), Unmounted::Clean, "once more does no harm");
     assert!(rig.mount.settle(Duration::from_secs(1)), "nothing is left to settle");
 }
@@ -114,8 +114,8 @@ fn an_unmount_ends_the_threads() {
 #[test]
 fn another_user_may_unmount() {
     let Some(rig) = mounted("") else { return };
-    let mount_point = rig.mount.mount_point().to_owned();
-    assert!(std::process::Command::new("umount").arg(&mount_point).status().unwrap().success());
+    let mount_point = rig.mount.mount_point();
+    assert!(std::process::Command::new("umount").arg(&*mount_point).status().unwrap().success());
     rig.mount.wait().unwrap();
     let error = fuse::unmount(&mount_point, InUse::Stays).unwrap_err();
     assert!(matches!(error, MountError::NotMounted(_)), "{error}");
@@ -126,10 +126,10 @@ fn a_mount_in_use_is_detached_and_ends_with_its_last_user() {
     let Some(rig) = mounted("") else { return };
     rig.write("f", b"in use");
     let file = std::fs::File::open(rig.path("f")).unwrap();
-    let error = fuse::unmount(rig.mount.mount_point(), InUse::Stays).unwrap_err();
+    let error = fuse::unmount(&rig.mount.mount_point(), InUse::Stays).unwrap_err();
     assert!(matches!(error, MountError::Busy(_)), "{error}");
     assert!(rig.path("f").exists(), "it stays");
-    let users = fuse::users_of(rig.mount.mount_point(), 10);
+    let users = fuse::users_of(&rig.mount.mount_point(), 10);
     assert!(users.iter().any(|&(pid, _)| pid == std::process::id()), "{users:?}");
     assert_eq!(rig.mount.unmount().unwrap(), Unmounted::Lazy);
     assert!(!rig.path("f").exists(), "it is out of sight");

@@ -26,7 +26,8 @@ pub(super) fn check(server: &Server, caller: &Caller, call: &Call<'_>) -> Answer
     let refused = |message: String, hint: &str| {
         Err(Failure::new(FailureKind::Permission, message).hint(hint))
     };
-    let place = mount.mount_point().display();
+    let mount_point = mount.mount_point();
+    let place = mount_point.display();
     if !mount.allows_others() {
         return refused(
             format!("the volume is mounted on {place} for one user alone"),
@@ -39,7 +40,7 @@ pub(super) fn check(server: &Server, caller: &Caller, call: &Call<'_>) -> Answer
             "use the files below the mount point: `pando` could show more than that directory",
         );
     }
-    match closed_above(mount.mount_point(), caller) {
+    match closed_above(&mount_point, caller) {
         None => Ok(()),
         Some(closed) => refused(
             format!("the volume is mounted below {}, which is closed to you", closed.display()),

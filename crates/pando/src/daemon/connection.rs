@@ -23,7 +23,7 @@ use super::server::Server;
 use super::sessions::Task;
 use super::shares::Taken;
 use super::streams::{self, Receive};
-use super::{admission, calls, export, far_calls, mounted, stream_terms};
+use super::{admission, again, calls, export, far_calls, mounted, stream_terms};
 
 /// How soon a connection has to identify itself.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
@@ -303,7 +303,8 @@ fn name(call: &Call<'_>) -> Option<&'static str> {
         | Call::TrashList { .. }
         | Call::TrashEmpty { .. }
         | Call::Restore { .. }
-        | Call::RestoreFrom { .. } => "a request",
+        | Call::RestoreFrom { .. }
+        | Call::MountAgain { .. } => "a request",
     })
 }
 
@@ -460,14 +461,14 @@ fn answer<'a>(
             answer_export(server, caller, of, (send, &mut || server.end_turn(id)))
         }
         (Call::Diff { old, new, .. }, _) => calls::diff(server, caller, (old, new, given), replies),
+        (call @ Call::MountAgain { .. }, _) => again::mount((server, id), &call),
         (call, _) => calls::answer(server, caller, &call, replies),
     };
     let mut answered = settled(server, answered);
     if work.is_far {
         answered = answered.map(|answer| far_calls::shown(answer, caller));
     }
-    let sent = replies.send(answered.map_or_else(Body::Failed, Body::Done));
-    match sent {
+    match replies.send(answered.map_or_else(Body::Failed, Body::Done)) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             replies.send(Body::Failed(too_long(&error)))
         }

@@ -11,7 +11,7 @@ use client::{Connection, Opened};
 use device::{Clock, Env, LocalDevice, Lock};
 use wire::{Answer, Call, Failure, FailureKind};
 
-use super::start::Start;
+use super::start::{MountStart, Start};
 use crate::failure::{self, Purpose, Result};
 use crate::{mounts, session};
 
@@ -37,6 +37,11 @@ pub(super) enum Elected {
     Daemon(Box<dyn Lock>),
     /// Another process holds it, and listens.
     Taken,
+    /// The process that holds it has mounted it again, as requested.
+    MountedAgain {
+        /// That process.
+        pid: u32,
+    },
 }
 
 /// Takes the lock, or finds which process has it. A mount asks a daemon without a mount to leave.
@@ -54,7 +59,10 @@ pub(super) fn elect(start: &Start, env: &Env) -> Result<Elected> {
         match Connection::open(&start.volume)? {
             Opened::Connected(connection) if start.uses_alone().is_some() => {
                 patience = HANDOVER_PATIENCE;
-                ask_to_leave(&start.volume, connection, &**clock, begin)?;
+                let pid = connection.welcome().pid;
+                if ask_to_leave(&start.volume, Some(start), connection, (&**clock, begin))? {
+                    return Ok(Elected::MountedAgain { pid });
+                }
             }
             Opened::Connected(_) => return Ok(Elected::Taken),
             Opened::Refused(failure) => return Err(failure),
@@ -81,7 +89,9 @@ pub(crate) fn alone(volume: &Path, env: &Env) -> Result<Box<dyn Lock>> {
             return Ok(lock);
         }
         match Connection::open(volume)? {
-            Opened::Connected(connection) => ask_to_leave(volume, connection, &**clock, begin)?,
+            Opened::Connected(connection) => {
+                ask_to_leave(volume, None, connection, (&**clock, begin))?;
+            }
             Opened::Refused(failure) => return Err(failure),
             Opened::NoDaemon | Opened::Leaving => {}
         }
@@ -92,68 +102,126 @@ pub(crate) fn alone(volume: &Path, env: &Env) -> Result<Box<dyn Lock>> {
     }
 }
 
-/// Asks a daemon to leave. A busy daemon is asked repeatedly for a limited time since `begin`;
-/// after that its request is reported.
+/// Asks a daemon to leave; for a mount, one that mounted the volume is asked to mount it again.
+/// `true` if it did. A busy daemon is asked repeatedly for a limited time since `begin`; after that
+/// its request is reported.
 fn ask_to_leave(
     volume: &Path,
+    start: Option<&Start>,
     mut connection: Connection,
-    clock: &dyn Clock,
-    begin: Duration,
-) -> Result<()> {
+    (clock, begin): (&dyn Clock, Duration),
+) -> Result<bool> {
+    let is_patient = || clock.monotonic().saturating_sub(begin) < ENGAGED_PATIENCE;
     let welcome = connection.welcome().clone();
     if let Some(mount_point) = welcome.mount_point {
-        let waited = clock.monotonic().saturating_sub(begin);
         let mount_point = Path::new(OsStr::from_bytes(&mount_point.0));
-        let Some(refused) = mounted(volume, mount_point, welcome.pid) else {
-            if waited >= ENGAGED_PATIENCE {
-                return Err(mounts::not_ended(volume, mount_point, welcome.pid));
-            }
-            clock.sleep(ENGAGED_PAUSE);
-            return Ok(());
+        if mounts::is_here(volume, mount_point) {
+            return Err(mounted_here(volume, mount_point, welcome.pid));
+        }
+        let why = match mounted_again(start, &mut connection)? {
+            Again::Mounted => return Ok(true),
+            Again::Ends => None,
+            Again::Refused(why) => Some(why),
         };
-        return Err(refused);
+        let copies = mounts::copies(volume, mount_point);
+        if !copies.is_empty() {
+            return Err(mounted_elsewhere(volume, &copies, why));
+        }
+        // Nothing shows the mount: its daemon ends as soon as it has noticed, and the last open
+        // file is closed.
+        if !is_patient() {
+            let failure = mounts::not_ended(volume, mount_point, welcome.pid);
+            return Err(with_reason(failure, why));
+        }
+        clock.sleep(ENGAGED_PAUSE);
+        return Ok(false);
     }
     match connection.ask_briefly(Call::HandOver) {
-        Ok(Answer::Nothing) => Ok(()),
+        Ok(Answer::Nothing) => Ok(false),
         Ok(other) => Err(session::unexpected(&other)),
         // It is already leaving, as requested.
-        Err(failure) if matches!(failure.kind, FailureKind::Leaving | FailureKind::Other) => Ok(()),
-        Err(failure)
-            if failure.kind == FailureKind::Busy
-                && clock.monotonic().saturating_sub(begin) < ENGAGED_PATIENCE =>
-        {
+        Err(failure) if matches!(failure.kind, FailureKind::Leaving | FailureKind::Other) => {
+            Ok(false)
+        }
+        Err(failure) if failure.kind == FailureKind::Busy && is_patient() => {
             clock.sleep(ENGAGED_PAUSE);
-            Ok(())
+            Ok(false)
         }
         Err(failure) => Err(failure),
     }
 }
 
-/// Why a volume that its daemon mounted cannot be mounted again. `None` if nothing shows that
-/// mount: its daemon ends as soon as it has noticed, and the last open file is closed.
-fn mounted(volume: &Path, mount_point: &Path, pid: u32) -> Option<Failure> {
+/// What a daemon does whose mount point is gone.
+enum Again {
+    /// It mounted the volume again.
+    Mounted,
+    /// It is ending.
+    Ends,
+    /// It serves others, and does not.
+    Refused(Failure),
+}
+
+/// Asks a daemon to mount its volume again, if that is what this process is started for.
+fn mounted_again(start: Option<&Start>, connection: &mut Connection) -> Result<Again> {
+    let Some((start, mount)) = start.and_then(|start| Some((start, start.mount.as_ref()?))) else {
+        return Ok(Again::Ends);
+    };
+    match ask_to_mount(start, mount, connection) {
+        Ok(Answer::Nothing) => Ok(Again::Mounted),
+        Ok(other) => Err(session::unexpected(&other)),
+        Err(failure) if failure.kind == FailureKind::NotSupported => Ok(Again::Refused(failure)),
+        Err(failure) if failure.kind == FailureKind::Leaving || connection.is_closed() => {
+            Ok(Again::Ends)
+        }
+        // The mount point cannot be used.
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Asks a daemon to mount its volume again, as a process that is started to do it would.
+fn ask_to_mount(start: &Start, mount: &MountStart, connection: &mut Connection) -> Result<Answer> {
+    if mount.foreground {
+        let why = "with --foreground a mount has a daemon of its own".to_owned();
+        return Err(failure::mount(&fuse::MountError::NotAgain(why)));
+    }
+    let metrics = start.metrics.map(|address| address.to_string());
+    connection.ask_briefly(Call::MountAgain {
+        mount_point: mount.mount_point.as_os_str().as_bytes(),
+        options: &mount.options.join(","),
+        cache: start.cache_bytes,
+        index: start.index_bytes,
+        metrics: metrics.as_deref(),
+        traces: start.trace.is_some(),
+    })
+}
+
+/// A volume has one mount, and its daemon holds the kernel's locks and caches of that mount alone.
+fn mounted_here(volume: &Path, mount_point: &Path, pid: u32) -> Failure {
     let place = mount_point.display();
-    if mounts::is_here(volume, mount_point) {
-        // A volume has one mount, and its daemon holds the kernel's locks and caches of that mount
-        // alone.
-        let message =
-            format!("{} is mounted on {place} already, by process {pid}", volume.display());
-        return Some(Failure::new(FailureKind::Busy, message).hint(format!(
-            "`mount --bind {place} DIR` shows it in a second place, `mount --bind {place}/SUBDIR \
-             DIR` a directory of it; `pando umount {place}` unmounts it"
-        )));
-    }
-    let copies = mounts::copies(volume, mount_point);
-    if copies.is_empty() {
-        return None;
-    }
-    // It was unmounted here, and its daemon continues for others.
-    let named = crate::verbs::umount::named(&copies);
+    let message = format!("{} is mounted on {place} already, by process {pid}", volume.display());
+    Failure::new(FailureKind::Busy, message).hint(format!(
+        "`mount --bind {place} DIR` shows it in a second place, `mount --bind {place}/SUBDIR DIR` \
+         a directory of it; `pando umount {place}` unmounts it"
+    ))
+}
+
+/// It was unmounted here, and its daemon continues for others.
+fn mounted_elsewhere(volume: &Path, copies: &[fuse::Copy], why: Option<Failure>) -> Failure {
+    let named = crate::verbs::umount::named(copies);
     let message = format!("{} is mounted elsewhere: {named}", volume.display());
-    Some(Failure::new(FailureKind::Busy, message).hint(format!(
+    let failure = Failure::new(FailureKind::Busy, message).hint(format!(
         "`pando umount --lazy {}` closes it; those mounts then fail",
         volume.display()
-    )))
+    ));
+    with_reason(failure, why)
+}
+
+/// Adds why the daemon did not mount the volume again.
+fn with_reason(mut failure: Failure, why: Option<Failure>) -> Failure {
+    if let Some(why) = why {
+        failure.message = format!("{}; {}", failure.message, why.message);
+    }
+    failure
 }
 
 fn stuck(volume: &Path) -> Failure {

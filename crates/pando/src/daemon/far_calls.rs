@@ -13,6 +13,7 @@ use super::stream_terms::MEMORY_OF_USERS;
 pub(super) fn check(call: &mut Call<'_>, caller: &Caller, stream: u64) -> Answered<()> {
     let what = match call {
         Call::HandOver | Call::ServesMount { .. } => "ending or asking about its daemon",
+        Call::MountAgain { .. } => "mounting on the server",
         Call::Sessions | Call::SessionEnd { .. } => "sessions of its daemon",
         Call::ScanOpen { .. } | Call::Scan { .. } | Call::ScanFlush => "updates of an index",
         // Here they are for root and for the user of this process, which no client acts for by the
@@ -131,6 +132,14 @@ mod tests {
         let of_nobody = [
             Call::HandOver,
             Call::ServesMount { device: path },
+            Call::MountAgain {
+                mount_point: path,
+                options: "",
+                cache: None,
+                index: None,
+                metrics: None,
+                traces: false,
+            },
             Call::Sessions,
             Call::SessionEnd { id: 1 },
             Call::ScanFlush,

@@ -209,7 +209,8 @@ fn of_kind(call: &Call<'_>) -> Load {
         | Call::QuotaGet { .. }
         | Call::OwnerQuotaGet { .. }
         | Call::TrashSet { .. }
-        | Call::ServesMount { .. } => Load::Light,
+        | Call::ServesMount { .. }
+        | Call::MountAgain { .. } => Load::Light,
     }
 }
 
@@ -302,6 +303,8 @@ fn paths<'a>(call: &Call<'a>) -> [&'a [u8]; 2] {
         | Call::OwnerQuotaGet { .. }
         | Call::QuotaList
         | Call::QuotaCheck
+        // A place on this machine, which the kernel bounds.
+        | Call::MountAgain { .. }
         | Call::ServesMount { .. } => [b"", b""],
     }
 }

@@ -12,6 +12,7 @@
 //! Which module decides what:
 //! * `elect`, `start`, `detach`, `door`: who becomes the daemon, with what, behind which lock and
 //!   socket
+//! * `again`: mounts that the running daemon makes
 //! * `accept`, `server`, `event`, `signals`: connections, the state that threads share, what ends
 //!   the daemon, what it waits for
 //! * `sessions`, `load`, `peer_wait`: connections and requests of a user, what each costs, silent
@@ -43,6 +44,7 @@ mod signals;
 mod far;
 mod accept;
 mod connection;
+mod again;
 mod admission;
 mod far_calls;
 mod calls;
@@ -117,7 +119,7 @@ pub(crate) use elect::alone;
 use event::Event;
 pub(crate) use record::{TraceStart, wrapped as traced};
 use server::{Server, Silent};
-use start::LAZY_PATIENCE;
+use start::{LAZY_PATIENCE, Settings};
 pub(crate) use start::{MountStart, ServeStart, Start};
 
 /// Runs the daemon of a volume until it is time to leave. Calls `report` once with the outcome of
@@ -136,6 +138,10 @@ pub(crate) fn run(start: &Start, report: &mut dyn FnMut(&Launch)) -> Result<()> 
         Elected::Daemon(lock) => lock,
         Elected::Taken => {
             report(&Launch::Taken);
+            return Ok(());
+        }
+        Elected::MountedAgain { pid } => {
+            report(&Launch::Ready { pid });
             return Ok(());
         }
     };
@@ -256,19 +262,18 @@ fn serve_volume(
     let mut recording = None;
     let front = Arc::clone(&observed);
     let served = answered.and_then(|()| match options {
-        None => Ok(None),
+        None => Ok(()),
         Some(options) => {
             let by = (Arc::clone(&env.clock), &*env.random);
             let (front, started) = record::wrapped(start.trace.as_ref(), &options, observed, by)?;
             recording = started;
-            mount(front, &options, events.clone()).map(Some)
+            let mount = mount(front, &options, events.clone())?;
+            server.set_mount(Arc::clone(&mount), Settings::of(start, &options));
+            Ok(())
         }
     });
     let (was_made, mut watched) = (served.is_ok(), None);
-    let ended = served.and_then(|mount| {
-        if let Some(mount) = &mount {
-            server.set_mount(Arc::clone(mount));
-        }
+    let ended = served.and_then(|()| {
         let exported =
             start.serve.as_ref().map(|serve| far::export(serve, front, (&server, &fs), &events));
         let exported = exported.transpose()?;

@@ -90,7 +90,8 @@ pub(super) fn refuse(server: &Server, caller: &Caller, call: &Call<'_>) -> Answe
         | Call::TrashEmpty { .. }
         | Call::Restore { .. }
         | Call::RestoreFrom { .. }
-        | Call::ServesMount { .. } => Ok(()),
+        | Call::ServesMount { .. }
+        | Call::MountAgain { .. } => Ok(()),
     }
 }
 
@@ -129,8 +130,8 @@ fn refuse_where(
         (subdir, _) => subdir,
     };
     if above.is_some_and(|above| is_below(server.fs(), above, &is_it)) {
-        let seen = mount.mount_point().display();
-        let message = format!("it is mounted at {seen}, or a directory in it is");
+        let seen = mount.mount_point();
+        let message = format!("it is mounted at {}, or a directory in it is", seen.display());
         return Err(Failure::new(FailureKind::Busy, message).at(path).hint("unmount it first"));
     }
     let mounted = mount.mounted_below();

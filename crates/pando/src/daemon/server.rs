@@ -25,7 +25,7 @@ use super::schedules::{FrontEnd, Schedules};
 use super::sessions::{Busy, Sessions, Task, Who};
 use super::shares::Taker;
 use super::staged::Staged;
-use super::start::{LAZY_PATIENCE, Start};
+use super::start::{LAZY_PATIENCE, Settings, Start};
 use crate::failure::{self, Result};
 use crate::host::Store;
 
@@ -64,7 +64,7 @@ pub(super) struct Server {
     events: Sender<Event>,
     /// How long it stays without a request; `None` means for ever.
     pub(super) idle: Option<Duration>,
-    mount: OnceLock<Arc<fuse::Mount>>,
+    mount: OnceLock<(Arc<fuse::Mount>, Settings)>,
     /// The mount is gone, and the daemon continues for sessions that are under way.
     pub(super) unmounted: AtomicBool,
     pub(super) background: Background,
@@ -215,16 +215,21 @@ impl Server {
 
     /// The mount, if there is one.
     pub(super) fn mount(&self) -> Option<&Arc<fuse::Mount>> {
+        self.mounted().map(|(mount, _)| mount)
+    }
+
+    /// The mount, and what it was made with.
+    pub(super) fn mounted(&self) -> Option<&(Arc<fuse::Mount>, Settings)> {
         self.mount.get().filter(|_| !self.unmounted.load(Ordering::Relaxed))
     }
 
     /// Where the volume is mounted.
-    pub(super) fn mount_point(&self) -> Option<&Path> {
+    pub(super) fn mount_point(&self) -> Option<Arc<Path>> {
         self.mount().map(|mount| mount.mount_point())
     }
 
-    pub(super) fn set_mount(&self, mount: Arc<fuse::Mount>) {
-        assert!(self.mount.set(mount).is_ok(), "a daemon mounts once");
+    pub(super) fn set_mount(&self, mount: Arc<fuse::Mount>, settings: Settings) {
+        assert!(self.mount.set((mount, settings)).is_ok(), "a daemon has one mount");
     }
 
     /// Waits until the kernel has dropped its caches of what was changed without its knowledge.
@@ -280,6 +285,11 @@ impl Server {
     pub(super) fn directory_uid(&self) -> Option<u32> {
         let listening = self.door.listening();
         rustix::fs::fstat(listening.directory()).map(|found| found.st_uid).ok()
+    }
+
+    /// The process at the other end of a connection.
+    pub(super) fn who(&self, id: u64) -> Option<Who> {
+        self.registry.lock().sessions.get(id).map(|session| session.who)
     }
 
     /// The stream of a connection, for its answers; `None` if the connection ended.

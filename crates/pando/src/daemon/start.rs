@@ -78,6 +78,61 @@ impl Start {
 pub(crate) struct MountStart {
     /// Where.
     pub(crate) mount_point: PathBuf,
+    /// Whether the caller waits for the end of the daemon.
+    pub(crate) foreground: bool,
     /// Lists of options, comma-separated.
     pub(crate) options: Vec<String>,
+}
+
+/// What a mount and its daemon were started with.
+pub(super) struct Settings {
+    options: fuse::MountOptions,
+    index: Option<u64>,
+    metrics: Option<SocketAddr>,
+    traces: bool,
+}
+
+impl Settings {
+    /// Those of a daemon, with the options of its mount.
+    pub(super) fn of(start: &Start, options: &fuse::MountOptions) -> Settings {
+        Settings {
+            options: with_cache(options.clone(), start.cache_bytes),
+            index: start.index_bytes,
+            metrics: start.metrics,
+            traces: start.trace.is_some(),
+        }
+    }
+
+    /// Those that a mount asks for.
+    pub(super) fn asked(
+        options: fuse::MountOptions,
+        cache: Option<u64>,
+        (index, metrics, traces): (Option<u64>, Option<SocketAddr>, bool),
+    ) -> Settings {
+        Settings { options: with_cache(options, cache), index, metrics, traces }
+    }
+
+    /// The options of the mount.
+    pub(super) fn options(&self) -> &fuse::MountOptions {
+        &self.options
+    }
+
+    /// The first setting that differs, under the name that `pando mount` gives it.
+    pub(super) fn difference(&self, other: &Settings) -> Option<&'static str> {
+        let Settings { options, index, metrics, traces } = self;
+        let same = [
+            ("--index-cache", *index == other.index),
+            ("--metrics", *metrics == other.metrics),
+            // One trace is of one mount.
+            ("--trace", !traces && !other.traces),
+        ];
+        let first = || same.into_iter().find(|(_, same)| !same).map(|(name, _)| name);
+        options.difference(&other.options).or_else(first)
+    }
+}
+
+/// `cache-size` and `--cache-size` are the same.
+fn with_cache(mut options: fuse::MountOptions, cache: Option<u64>) -> fuse::MountOptions {
+    options.cache_bytes = options.cache_bytes.or(cache);
+    options
 }

@@ -14,10 +14,11 @@ pub(crate) fn run(args: &DaemonArgs) -> Result<()> {
     detach::leave_session();
     let start = daemon::Start {
         volume: args.voldir.clone(),
-        mount: args
-            .mount
-            .clone()
-            .map(|mount_point| daemon::MountStart { mount_point, options: args.options.clone() }),
+        mount: args.mount.clone().map(|mount_point| daemon::MountStart {
+            mount_point,
+            foreground: false,
+            options: args.options.clone(),
+        }),
         cache_bytes: args.cache_size,
         index_bytes: args.index_cache,
         idle: Some(Duration::from_secs(args.idle_seconds)),

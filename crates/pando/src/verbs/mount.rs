@@ -45,7 +45,11 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
     let launched = if args.foreground {
         let start = daemon::Start {
             volume: volume.clone(),
-            mount: Some(daemon::MountStart { mount_point: mount_point.clone(), options }),
+            mount: Some(daemon::MountStart {
+                mount_point: mount_point.clone(),
+                foreground: true,
+                options,
+            }),
             cache_bytes: args.cache_size,
             index_bytes: args.index_cache,
             idle: None,

@@ -324,7 +324,7 @@ fn wait_for_end(
             next_look = waited + Duration::from_secs(1);
             // By both: the number of a device is used again.
             let of = |mount: &MountInfo| {
-                let mut copies = fuse::copies_of(&mount.volume_dir);
+                let mut copies = mounts::confirmed_copies(&mount.volume_dir);
                 copies.retain(|copy| copy.device == mount.device);
                 copies
             };

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::process::{Child, Command, Stdio};
 
 use crate::other_users::Nobody;
-use crate::world::{NOBODY, World, is_root, wait_until};
+use crate::world::{NOBODY, World, is_alive, is_root, wait_until};
 
 #[test]
 fn the_socket_admits_the_same_users_as_the_mount() {
@@ -91,13 +91,30 @@ fn an_import_links_no_file_of_another_user() {
     assert_eq!(world.names("/own"), ["a", "b"]);
 }
 
+/// A process in a namespace of its own. It ends with this, also where a test fails.
+struct Container(Child);
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        self.0.kill().unwrap_or_default();
+        self.0.wait().ok();
+    }
+}
+
 /// Runs a script in a namespace of its own, until it sleeps.
-fn sleeping(arguments: &[&str]) -> (Child, u32) {
+fn sleeping(arguments: &[&str]) -> (Container, u32) {
     let container = Command::new("unshare").args(arguments).stdin(Stdio::null()).spawn().unwrap();
     let comm = format!("/proc/{}/comm", container.id());
     wait_until("it sleeps", || fs::read_to_string(&comm).is_ok_and(|name| name == "sleep\n"));
     let pid = container.id();
-    (container, pid)
+    (Container(container), pid)
+}
+
+/// A container: a process in a mount namespace with a copy of the volume's mount and of no other.
+fn container(world: &World) -> (Container, u32) {
+    let sleeps = "leave_other_mounts \"$1\"\nexec sleep 600";
+    let script = format!("{}{sleeps}", crate::world::LEAVE_OTHER_MOUNTS);
+    sleeping(&["--mount", "sh", "-c", &script, "sh", world.mnt()])
 }
 
 /// Regression: `pando umount` waited for a daemon that served a container's copy of the mount, and
@@ -112,28 +129,96 @@ fn a_mount_in_another_namespace_is_named_and_can_be_ended() {
     if !world.mount() {
         return;
     }
-    let sleeps = "leave_other_mounts \"$1\"\nexec sleep 600";
-    let script = format!("{}{sleeps}", crate::world::LEAVE_OTHER_MOUNTS);
-    let (mut container, pid) = sleeping(&["--mount", "sh", "-c", &script, "sh", world.mnt()]);
+    let (container, pid) = container(&world);
     let held = format!("on {} for sleep (pid {pid})", world.mnt());
     let unmounted = world.run(&["umount", world.mnt()]);
-    let again = world.run(&["mount", world.vol(), world.mnt()]);
+    // Its daemon has other settings, or is not in the foreground of this command.
+    let mount =
+        |option: &[&str]| world.run(&[&["mount", world.vol(), world.mnt()], option].concat());
+    let others = [
+        (&["-o", "sync"][..], "'sync' differs"),
+        (&["--index-cache=0"], "'--index-cache' differs"),
+        (&["--foreground"], "--foreground"),
+    ];
+    let refused = others.map(|(option, why)| (mount(option), why));
     let by_volume = world.run(&["umount", world.vol()]);
     // It is in use there, and was not disturbed.
     let seen = fs::read_dir(format!("/proc/{pid}/root/{}", world.mnt())).unwrap().count();
     let closed = world.run(&["umount", "--lazy", world.vol()]);
-    let works = world.run(&["mount", world.vol(), world.mnt()]);
+    let works = mount(&["-o", "sync"]);
     let shown = world.below_mount("d").is_dir();
-    container.kill().unwrap();
-    container.wait().unwrap();
+    drop(container);
     assert!(unmounted.code == 0 && unmounted.err.contains(&held), "{}", unmounted.err);
-    for refused in [again, by_volume] {
+    for (refused, why) in refused.into_iter().chain([(by_volume, "unmount it there")]) {
         assert!(refused.code == 6 && refused.err.contains(&held), "{}", refused.err);
         assert!(refused.err.contains("umount --lazy"), "{}", refused.err);
+        assert!(refused.err.contains(why), "{why}: {}", refused.err);
     }
     assert_eq!(seen, 1);
     assert_eq!(closed.code, 0, "{}", closed.err);
     assert!(works.code == 0 && shown, "{}", works.err);
+}
+
+/// Regression: a volume of which a container has a mount could not be mounted again.
+#[test]
+fn a_volume_is_mounted_again_beside_a_mount_in_another_namespace() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new();
+    world.ok(&["subvolume", "create", &world.at("/d")]);
+    if !world.mount_with(&["-o", "subdir=d"]) {
+        return;
+    }
+    fs::write(world.below_mount("f"), "first").unwrap();
+    world.ok(&["snapshot", "create", &world.at("/d"), "s"]);
+    let (container, pid) = container(&world);
+    let theirs = |name: &str| format!("/proc/{pid}/root/{}/{name}", world.mnt());
+    let daemon = world.daemon().expect("a daemon");
+    world.umount();
+    fs::write(theirs("f"), "second").unwrap();
+    // The root of the mount is another node since, and the same directory.
+    world.ok(&["rollback", &world.at("/d"), "s"]);
+    let mount = ["mount", "-o", "subdir=d", world.vol(), world.mnt()];
+    // The daemon does nothing for root that this root may not do.
+    let mut weak = Command::new("setpriv");
+    weak.arg("--bounding-set=-sys_admin").arg(crate::world::PANDO).args(mount);
+    let weak = crate::world::answer(&weak.output().unwrap());
+    let again = world.json(&mount).remove(0);
+    let [here, there] = [world.mnt().to_owned() + "/f", theirs("f")].map(|path| {
+        let found = fs::metadata(&path).unwrap();
+        (found.dev(), found.ino(), fs::read_to_string(&path).unwrap())
+    });
+    fs::write(theirs("new"), "from there").unwrap();
+    let seen = fs::read_to_string(world.below_mount("new"));
+    let twice = world.run(&mount);
+    let unmounted = world.run(&["umount", world.mnt()]);
+    let left = fs::read_to_string(theirs("new"));
+    // At another place, which `status` shows. There it outlives the container's.
+    let other = world.path().join("other");
+    fs::create_dir(&other).unwrap();
+    let other = other.to_str().unwrap();
+    let moved = world.run(&["mount", "-o", "subdir=d,noexec", world.vol(), other]);
+    let status = world.status();
+    drop(container);
+    let last = fs::read_to_string(format!("{other}/new"));
+    world.ok(&["umount", other]);
+    assert!(!is_alive(daemon), "no mount is left");
+    assert!(weak.code == 6 && weak.err.contains("rights that you lack"), "{}", weak.err);
+    assert_eq!(again["pid"], daemon, "{again}");
+    assert_eq!((here.2.as_str(), &here), ("first", &there));
+    assert_eq!(seen.unwrap(), "from there");
+    assert!(twice.code == 6 && twice.err.contains("already, by process"), "{}", twice.err);
+    assert!(
+        unmounted.code == 0 && unmounted.err.contains("mounted elsewhere"),
+        "{}",
+        unmounted.err
+    );
+    assert_eq!(left.unwrap(), "from there");
+    assert_eq!(moved.code, 0, "{}", moved.err);
+    assert_eq!((&status["mount_point"], &status["daemon"]["pid"]), (&other.into(), &daemon.into()));
+    assert_eq!(last.unwrap(), "from there");
+    assert!(world.ok(&["fsck", world.vol()]).contains("clean"));
 }
 
 /// Regression: the end of a mount of which another namespace has a copy made nothing durable.
@@ -146,14 +231,11 @@ fn what_was_written_is_durable_when_a_mount_ends_here_and_stays_elsewhere() {
     if !world.mount_with(&["-o", "commit-interval=5"]) {
         return;
     }
-    let sleeps = "leave_other_mounts \"$1\"\nexec sleep 600";
-    let script = format!("{}{sleeps}", crate::world::LEAVE_OTHER_MOUNTS);
-    let (mut container, _) = sleeping(&["--mount", "sh", "-c", &script, "sh", world.mnt()]);
+    let (container, _) = container(&world);
     fs::write(world.below_mount("written"), "text").unwrap();
     world.ok(&["umount", world.mnt()]);
     world.kill_daemon();
-    container.kill().unwrap();
-    container.wait().unwrap();
+    drop(container);
     assert_eq!(world.names("/"), ["written"]);
 }
 
@@ -169,12 +251,11 @@ fn a_mount_with_another_source_in_another_namespace_is_named() {
     let script = format!("{}{mounts}", crate::world::LEAVE_OTHER_MOUNTS);
     let namespace = ["--mount", "--propagation=private", "sh", "-c", &script, "sh"];
     let arguments = [crate::world::PANDO, world.vol(), world.mnt()];
-    let (mut container, pid) = sleeping(&[&namespace[..], &arguments[..]].concat());
+    let (container, pid) = sleeping(&[&namespace[..], &arguments[..]].concat());
     let unmounted = world.run(&["umount", world.vol()]);
     let mounted = world.run(&["mount", world.vol(), world.mnt()]);
     let lists = fs::read_dir(format!("/proc/{pid}/root/{}", world.mnt())).is_ok();
-    container.kill().unwrap();
-    container.wait().unwrap();
+    drop(container);
     for refused in [unmounted, mounted] {
         let names = refused.err.contains("is mounted elsewhere: on ");
         assert!(refused.code == 6 && names, "{} {}", refused.code, refused.err);

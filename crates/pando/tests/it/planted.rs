@@ -214,7 +214,7 @@ refused() {
   [ "$code" = 4 ] || { echo "not refused, $code: $*"; exit 1; }
   grep -q "no daemon of that volume confirms it" "$place/err" || { echo "no reason: $*"; exit 1; }
 }
-theirs=$place/theirs
+export theirs=$place/theirs
 nobody "$pando" format "$theirs/v"
 nobody "$pando" mount -o "fsname=$volume" "$theirs/v" "$theirs/m"
 grep -q " fuse.pando $volume rw,user_id=65534" /proc/self/mountinfo
@@ -229,6 +229,30 @@ refused rmr "$theirs/m/x"
 timeout 60 "$pando" sync "$volume"
 "$pando" umount "$place/mnt"
 timeout 60 "$pando" umount "$theirs/m"
+# Nor does a mount in a namespace where nobody is root name the volume. Its daemon stays for a file.
+setpriv --reuid=65534 --regid=65534 --clear-groups unshare --user --map-root-user \
+  --mount --propagation=private sh -euc '
+  while read -r _ at type _; do
+    [ "$type" != fuse.pando ] || umount -l "$at" 2> /dev/null || true
+  done < /proc/self/mounts
+  "$pando" mount -o "fsname=$volume" "$theirs/v" "$theirs/m"
+  touch "$theirs/is-mounted"
+  exec sleep 600' > "$theirs/err" 2>&1 &
+container=$!
+trap 'kill $container $(cat "$theirs/v/owner.lock") || true' EXIT
+for _ in $(seq 600); do [ -e "$theirs/is-mounted" ] || sleep 0.1; done
+# (There that user is 0, and so the kernel shows it.)
+grep -q " fuse.pando $volume rw,user_id=0" /proc/$container/mountinfo
+"$pando" mount "$volume" "$place/mnt"
+exec 5< "$place/mnt"
+"$pando" umount --lazy "$place/mnt"
+code=0; timeout 60 "$pando" umount "$volume" 2> "$place/err" || code=$?
+cat "$place/err"
+[ "$code" = 6 ] && grep -q "files are open" "$place/err"
+exec 5<&-
+kill $container "$(cat "$theirs/v/owner.lock")"
+trap - EXIT
+wait $container || true
 # One with a true answer is believed.
 nobody "$pando" mount "$theirs/v" "$theirs/m"
 nobody "$pando" subvolume create "$theirs/m/mine"
