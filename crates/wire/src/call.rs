@@ -13,7 +13,7 @@ pub const HELLO_MAGIC: [u8; 8] = *b"pando-1\n";
 
 /// The version of the messages. Both sides must have the same: daemon and command are nearly always
 /// the same program, and otherwise the error names the one to restart.
-pub const VERSION: u32 = 32;
+pub const VERSION: u32 = 33;
 
 /// Bytes of memory of a stream or dump whose caller names none.
 pub const STREAM_MEMORY: u64 = 256 << 20;
@@ -357,6 +357,8 @@ pub enum Call<'a> {
         crosses_mounts: bool,
         /// Whether extended attributes are kept.
         keeps_xattrs: bool,
+        /// Whether a directory above the source is closed to some users.
+        hidden: bool,
     },
     /// The directories that the last scan found, streamed.
     ScanDirectories,

@@ -213,6 +213,7 @@ fn scan(world: &World) {
         started: 1,
         crosses_mounts: false,
         keeps_xattrs: true,
+        hidden: false,
     };
     if let Ok(scan) = world.fs.scan_begin(&options) {
         seen(scan.directories(&mut |_| Ok(())));
