@@ -2,7 +2,7 @@
 //! look-up counts exactly, checks permissions if configured to, and lets a test change things
 //! behind the kernel's back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -41,6 +41,9 @@ pub struct MemoryFs {
     pub unreadable: Option<&'static [u8]>,
     /// A name at which listings fail.
     pub unlistable: Option<&'static [u8]>,
+    /// Nodes that inherit subvolumes, or are inherited. A write to one takes as long as the gate is
+    /// held. So does a look-up of [`INHERITED`] in one.
+    pub inherit: Mutex<BTreeSet<u64>>,
 }
 
 #[derive(Default)]
@@ -132,6 +135,9 @@ pub const LONG: u64 = 424_242;
 /// Taking a snapshot whose name begins with this takes as long as the gate is held.
 pub const LONG_SNAPSHOT: &str = "long";
 
+/// A look-up of this name in one of `MemoryFs::inherit` takes as long as the gate is held.
+pub const INHERITED: &str = "inherited";
+
 impl Default for MemoryFs {
     fn default() -> MemoryFs {
         MemoryFs::new()
@@ -155,6 +161,7 @@ impl MemoryFs {
             damaged: std::sync::atomic::AtomicBool::new(false),
             unreadable: None,
             unlistable: None,
+            inherit: Mutex::default(),
         };
         let mut root = fs.fresh(ROOT, Kind::Directory, 0o755, &Caller::root());
         root.attr.node = NodeId::narrow(ROOT_SHOWN);
@@ -331,6 +338,10 @@ impl FileSystem for MemoryFs {
         if name.len() > 255 {
             return Err(FsError::NameTooLong);
         }
+        if name == INHERITED.as_bytes() && self.copies_first(parent, false) {
+            self.at_gate.fetch_add(1, Ordering::Relaxed);
+            drop(self.gate.lock());
+        }
         let mut state = self.state.lock();
         let node = state.child(parent, name)?;
         state.entry(node)
@@ -485,6 +496,10 @@ impl FileSystem for MemoryFs {
     }
 
     fn write(&self, caller: &Caller, node: NodeId, offset: u64, bytes: &[u8]) -> FsResult<()> {
+        if self.copies_first(node, true) {
+            self.at_gate.fetch_add(1, Ordering::Relaxed);
+            drop(self.gate.lock());
+        }
         let now = self.clock.now();
         let mut state = self.state.lock();
         let found = state.node(node)?;
@@ -574,6 +589,10 @@ impl FileSystem for MemoryFs {
             drop(self.gate.lock());
         }
         self.state.lock().node(node)?.xattrs.get(name).cloned().ok_or(FsError::NoAttribute)
+    }
+
+    fn copies_first(&self, node: NodeId, _changes: bool) -> bool {
+        self.inherit.lock().contains(&node.shown())
     }
 
     fn is_computed(&self, xattr: &[u8]) -> bool {

@@ -25,7 +25,8 @@ pub const SOURCE_BYTES_MAX: usize = 4096;
 // DO NOT CHANGE THESE VALUES: they are on disk.
 const CROSSES_MOUNTS: u32 = 1;
 const KEEPS_XATTRS: u32 = 2;
-const KNOWN: u32 = 3;
+const HIDDEN: u32 = 4;
+const KNOWN: u32 = 7;
 
 /// The scans of an index. Times in nanoseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub struct ScanRecord {
     pub crosses_mounts: bool,
     /// Whether extended attributes are kept.
     pub keeps_xattrs: bool,
+    /// Whether a directory above the source was closed to some users when the last scan began.
+    pub hidden: bool,
     /// The directory that is indexed, absolute.
     pub source: Vec<u8>,
 }
@@ -60,8 +63,12 @@ impl ScanRecord {
         out.put_u64(self.unread);
         out.put_i64(self.files);
         out.put_u64(self.subvolume);
-        let crosses = if self.crosses_mounts { CROSSES_MOUNTS } else { 0 };
-        out.put_u32(crosses | if self.keeps_xattrs { KEEPS_XATTRS } else { 0 });
+        let flags = [
+            (self.crosses_mounts, CROSSES_MOUNTS),
+            (self.keeps_xattrs, KEEPS_XATTRS),
+            (self.hidden, HIDDEN),
+        ];
+        out.put_u32(flags.iter().filter(|(is, _)| *is).map(|(_, flag)| flag).sum());
         out.put_bytes(&self.source);
         out
     }
@@ -87,6 +94,7 @@ impl ScanRecord {
             subvolume,
             crosses_mounts: flags & CROSSES_MOUNTS != 0,
             keeps_xattrs: flags & KEEPS_XATTRS != 0,
+            hidden: flags & HIDDEN != 0,
             source,
         })
     }
@@ -98,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_record_round_trips_and_partial_ones_are_refused() {
-        for bits in 0..4 {
+        for bits in 0..8 {
             let record = ScanRecord {
                 pending: 77,
                 started: -1,
@@ -108,6 +116,7 @@ mod tests {
                 subvolume: 5,
                 crosses_mounts: bits & 1 != 0,
                 keeps_xattrs: bits & 2 != 0,
+                hidden: bits & 4 != 0,
                 source: b"/data/\xff".to_vec(),
             };
             let bytes = record.encode();

@@ -265,6 +265,10 @@ impl FileSystem for Fs {
         self.place(node).is_ok_and(|(subvol, _)| subvol.read_only)
     }
 
+    fn copies_first(&self, node: NodeId, changes: bool) -> bool {
+        ops::Ops::copies_first(self, node, changes)
+    }
+
     fn holds_name(&self, directory: NodeId, name: &[u8]) -> bool {
         lookup::holds(self, directory, name)
     }

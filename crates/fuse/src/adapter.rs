@@ -243,6 +243,11 @@ impl Adapter {
         self.fs.takes_snapshots(self.node(number))
     }
 
+    /// Whether a change of a node, or a look-up in a directory, may have to copy subvolumes first.
+    pub(crate) fn copies_first(&self, number: u64, changes: bool) -> bool {
+        self.fs.copies_first(self.node(number), changes)
+    }
+
     /// What calls may now wait for an object store.
     pub(crate) fn waits(&self) -> Waits {
         self.fs.waits()

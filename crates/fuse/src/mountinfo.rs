@@ -33,6 +33,8 @@ pub struct MountInfo {
     /// The mounting user, as the kernel reports it. Everything else in the source was supplied by
     /// this user, who may have named any volume.
     pub user: Option<u32>,
+    /// Whether other users than that one may use the mount (`allow_other`).
+    pub others: bool,
 }
 
 /// One line of mountinfo.
@@ -48,6 +50,7 @@ pub(crate) struct Record {
     pub(crate) source: Vec<u8>,
     read_only: bool,
     user: Option<u32>,
+    others: bool,
 }
 
 /// Our mount that contains a path, or `None`. The path need not exist, and its mount may be dead.
@@ -245,15 +248,16 @@ fn parse_line(line: &[u8]) -> Option<Record> {
     let source = unescape(fields.next()?);
     // A bind mount may be read-only by itself, or the file system is.
     let of_super = fields.next().unwrap_or_default();
-    let read_only = has_ro(options) || has_ro(of_super);
+    let read_only = has(options, b"ro") || has(of_super, b"ro");
+    let others = has(of_super, b"allow_other");
     let mut of_super = of_super.split(|byte| *byte == b',');
     let user = of_super.find_map(|option| number(option.strip_prefix(b"user_id=")?));
     let user = user.and_then(|user| user.try_into().ok());
-    Some(Record { id, parent, device, root, mount_point, kind, source, read_only, user })
+    Some(Record { id, parent, device, root, mount_point, kind, source, read_only, user, others })
 }
 
-fn has_ro(options: &[u8]) -> bool {
-    options.split(|byte| *byte == b',').any(|option| option == b"ro")
+fn has(options: &[u8], wanted: &[u8]) -> bool {
+    options.split(|byte| *byte == b',').any(|option| option == wanted)
 }
 
 fn number(field: &[u8]) -> Option<u64> {
@@ -307,8 +311,8 @@ fn info(record: &Record, path: &Path) -> MountInfo {
     inner_path.extend(record.root.strip_prefix("/").ok());
     inner_path.extend(path.strip_prefix(&record.mount_point).ok());
     let (mount_point, device) = (record.mount_point.clone(), record.device.clone());
-    let (read_only, user) = (record.read_only, record.user);
-    MountInfo { volume_dir, mount_point, inner_path, subdir, read_only, device, user }
+    let (read_only, user, others) = (record.read_only, record.user, record.others);
+    MountInfo { volume_dir, mount_point, inner_path, subdir, read_only, device, user, others }
 }
 
 fn path(bytes: &[u8]) -> PathBuf {

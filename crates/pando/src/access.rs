@@ -1,7 +1,8 @@
-//! Access lists of directories outside the volume.
+//! Who may reach directories outside the volume.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::io::Errno;
@@ -15,4 +16,16 @@ pub(crate) fn has_list(directory: &Path) -> bool {
         Ok(_) => true,
         Err(error) => !matches!(error, Errno::NODATA | Errno::NOTSUP | Errno::NOSYS),
     }
+}
+
+/// Whether every user may search a directory. An access list may exclude some.
+pub(crate) fn is_open_to_all(directory: &Path) -> bool {
+    let searched = directory.metadata().is_ok_and(|found| found.mode() & 0o111 == 0o111);
+    searched && !has_list(directory)
+}
+
+/// Whether mount options have who may use the mount, so that no default applies.
+pub(crate) fn names_who(lists: &[String]) -> bool {
+    let mut words = lists.iter().flat_map(|list| list.split(',')).map(str::trim);
+    words.any(|word| ["allow_other", "noallow_other"].contains(&word))
 }

@@ -517,6 +517,12 @@ pub trait FileSystem: Send + Sync {
         false
     }
 
+    /// Whether a change of a node, or a look-up in a directory (`changes` is false), may have to
+    /// copy inherited subvolumes first. It may have to copy all that a snapshot or clone inherits.
+    fn copies_first(&self, _node: NodeId, _changes: bool) -> bool {
+        false
+    }
+
     /// Whether the value of an extended attribute of this name is computed when it is read, from
     /// what the caller may see. It may take as long as a search, and needs all groups of the
     /// caller.

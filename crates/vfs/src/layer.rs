@@ -205,6 +205,7 @@ layer! {
         is_volatile(node: NodeId) -> bool;
         waits() -> Waits;
         takes_snapshots(directory: NodeId) -> bool;
+        copies_first(node: NodeId, changes: bool) -> bool;
         is_computed(xattr: &[u8]) -> bool;
     }
 }

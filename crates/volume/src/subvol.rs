@@ -41,6 +41,8 @@ pub struct Subvol {
     gone: AtomicBool,
     /// How many copies that inherit had been made when all had theirs of this subvolume.
     given_to: AtomicU64,
+    /// Whether it inherits subvolumes that are not copied for it yet.
+    inherits: AtomicBool,
     /// When a check found that no limit is in force in it ([`Unlimited`]).
     unlimited: AtomicU64,
     gate: RwLock<()>,
@@ -82,6 +84,7 @@ impl Subvol {
             last_clone_epoch: AtomicU64::new(record.last_clone_epoch),
             gone: AtomicBool::new(false),
             given_to: AtomicU64::new(0),
+            inherits: AtomicBool::new(record.inherits),
             unlimited: AtomicU64::new(0),
             gate: RwLock::new(()),
         }
@@ -153,6 +156,17 @@ impl Subvol {
     /// Sets it. The ledger is locked.
     pub fn set_given_to(&self, copies: u64) {
         self.given_to.store(copies, Ordering::Release);
+    }
+
+    /// Whether it inherits subvolumes that are not copied for it yet.
+    #[inline]
+    pub fn inherits(&self) -> bool {
+        self.inherits.load(Ordering::Acquire)
+    }
+
+    /// It has all that it inherited.
+    pub fn set_complete(&self) {
+        self.inherits.store(false, Ordering::Release);
     }
 
     /// Whether a check under the same quotas found that no limit is in force in it.

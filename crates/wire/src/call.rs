@@ -357,6 +357,8 @@ pub enum Call<'a> {
         crosses_mounts: bool,
         /// Whether extended attributes are kept.
         keeps_xattrs: bool,
+        /// Whether a directory above the source is closed to some users.
+        hidden: bool,
     },
     /// The directories that the last scan found, streamed.
     ScanDirectories,

@@ -75,6 +75,7 @@ pub enum ScanItem<'a> {
 
 /// What an index records about its scans. Times are nanoseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact by itself")]
 pub struct ScanInfo {
     /// The directory that is indexed, absolute.
     pub source: Bytes,
@@ -90,6 +91,8 @@ pub struct ScanInfo {
     pub crosses_mounts: bool,
     /// Whether extended attributes are kept.
     pub keeps_xattrs: bool,
+    /// Whether a directory above the source was closed to some users when the last scan began.
+    pub hidden: bool,
     /// The process that follows the source now, if any.
     pub followed: Option<Followed>,
 }

@@ -77,7 +77,9 @@ fn nodes(world: &World) {
         seen(fs.subvolume_of_root(node));
         seen(fs.snapshot_of_root(node));
         seen(fs.snapshots_of_tree(NodeId::ROOT, name));
-        for is in [fs.is_in_snapshot(node), fs.may_be_held(node), fs.takes_snapshots(node)] {
+        let copies = fs.copies_first(node, true) || fs.copies_first(node, false);
+        for is in [fs.is_in_snapshot(node), fs.may_be_held(node), fs.takes_snapshots(node), copies]
+        {
             seen(is);
         }
         seen(fs.generation(node));
@@ -213,6 +215,7 @@ fn scan(world: &World) {
         started: 1,
         crosses_mounts: false,
         keeps_xattrs: true,
+        hidden: false,
     };
     if let Ok(scan) = world.fs.scan_begin(&options) {
         seen(scan.directories(&mut |_| Ok(())));

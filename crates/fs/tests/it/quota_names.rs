@@ -5,7 +5,7 @@ use std::time::Duration;
 use format::inode_record::{InodeRecord, LinkedRecord};
 use format::key::{self, Part};
 use format::quota::NAME_BYTES;
-use fs::{FileSystem, Fs, OpenOptions, Owner, RenameMode};
+use fs::{FileSystem, Fs, OpenOptions, Owner, RenameMode, SetXattr};
 use inode::{Caller, FsError, NameHash, NodeId, SetAttr};
 use store::{Batch, Commit, Read, TreeId};
 
@@ -117,6 +117,46 @@ fn both_limits_bound_empty_files_with_long_names() {
             );
         }
         assert_eq!(v.sorted(dir).len(), 201, "those, and the first file");
+        check(&v);
+    }
+}
+
+/// Extended attributes are charged to the limit of inodes alone, too: 256 KiB an inode, files and
+/// directories, under any limit of bytes.
+#[test]
+fn both_limits_bound_attributes() {
+    const VALUE: usize = 64 << 10;
+    let value = vec![7; VALUE];
+    for of_user in [false, true] {
+        let v = volume();
+        let (dir, file) = adas(&v);
+        let set = |inodes, bytes| {
+            if of_user { limit(&v.fs, ADA, inodes, bytes) } else { set(&v.fs, dir, inodes, bytes) }
+        };
+        let used = || if of_user { used_by(&v.fs, ADA) } else { used(&v.fs, dir) };
+        set(None, Some(1));
+        let before = used().0;
+        set(Some(before + 8), Some(1));
+        let mut nodes = vec![file];
+        for n in 0..4 {
+            nodes.push(v.file_as(&user(7), dir, &format!("f{n}"), 0o600).expect("a file").node);
+            let name = format!("d{n}");
+            let made = v.fs.mkdir(&user(7), dir, name.as_bytes(), 0o700).expect("a directory");
+            nodes.push(made.node);
+        }
+        refused(v.file_as(&user(7), dir, "more", 0o600), &FsError::QuotaExceeded);
+        let mut stored = 0;
+        for &node in &nodes {
+            let give = |n: usize| {
+                let name = format!("user.{n}");
+                v.fs.setxattr(&user(7), node, name.as_bytes(), &value, SetXattr::Any)
+            };
+            let given = (0..100).take_while(|&n| give(n).is_ok()).count();
+            assert_eq!(given, 3, "with their names the fourth exceeds 256 KiB");
+            stored += given * VALUE;
+        }
+        // Nine inodes hold 1.7 MiB under a limit of one byte.
+        assert_eq!((used(), stored), ((before + 8, 0), 9 * 3 * VALUE));
         check(&v);
     }
 }

@@ -220,7 +220,8 @@ impl Node {
 }
 
 fn options(started: i64) -> ScanOptions {
-    ScanOptions { source: b"/data".to_vec(), started, crosses_mounts: false, keeps_xattrs: true }
+    let (source, crosses_mounts) = (b"/data".to_vec(), false);
+    ScanOptions { source, started, crosses_mounts, keeps_xattrs: true, hidden: false }
 }
 
 /// Passes a directory and everything below to a scan; stops after `budget` directories.

@@ -146,7 +146,8 @@ fn a_base_is_built_after_a_rollback_to_a_state_without_one() {
 /// A scan of another file system, of directories with files of some size.
 fn scan(fs: &Fs, directories: u64, files: u64, size: u64) {
     let source = b"/data".to_vec();
-    let options = ScanOptions { source, started: 5, crosses_mounts: false, keeps_xattrs: false };
+    let (crosses_mounts, keeps_xattrs, hidden) = (false, false, false);
+    let options = ScanOptions { source, started: 5, crosses_mounts, keeps_xattrs, hidden };
     let attr = |kind, number| Outside {
         kind,
         mode: 0o755,

@@ -303,8 +303,7 @@ impl<'a> Worker<'a> {
                     continue;
                 }
                 Some(request) => {
-                    let adapter = self.adapter;
-                    let share = shares.take(&request, |node| adapter.takes_snapshots(node));
+                    let share = shares.take(&request, self.adapter);
                     if share.is_none() {
                         self.queues.slow.put(&request, message, channel);
                         continue;

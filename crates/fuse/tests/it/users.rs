@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use crate::rig::{
     NOBODY, OpenDevice, PATIENCE, Rig, as_user, mounted, mounted_with_snapshots, options_at, places,
 };
-use testing::memory_fs::{LONG, LONG_SNAPSHOT, MemoryFs};
+use testing::memory_fs::{INHERITED, LONG, LONG_SNAPSHOT, MemoryFs};
 
 #[test]
 fn an_ordinary_user_mounts_through_the_helper() {
@@ -194,5 +194,37 @@ fn snapshots_that_one_user_takes_leave_threads_to_others() {
     assert_threads_are_left(&rig, |path| std::fs::create_dir(snapshot(path)).unwrap());
     for number in 0..REQUESTS {
         assert!(snapshot(rig.path(&number.to_string())).is_dir());
+    }
+}
+
+/// The first look-up or change of something inherited may wait until subvolumes are copied.
+#[test]
+fn first_uses_of_what_is_inherited_leave_threads_to_others() {
+    for writes in [false, true] {
+        let Some(rig) = mounted("threads=2,allow_other") else { return };
+        let inherits = |path: &PathBuf| {
+            let number = std::fs::metadata(path).unwrap().ino();
+            rig.fs.inherit.lock().insert(number);
+        };
+        for number in 0..REQUESTS {
+            let path = rig.path(&number.to_string());
+            std::fs::create_dir(&path).unwrap();
+            let file = path.join("f");
+            std::fs::write(&file, b"").unwrap();
+            std::fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
+            inherits(if writes { &file } else { &path });
+        }
+        assert_threads_are_left(&rig, |path| {
+            if writes {
+                let file = std::fs::File::options().write(true).open(path.join("f")).unwrap();
+                std::os::unix::fs::FileExt::write_all_at(&file, b"text", 0).unwrap();
+            } else {
+                assert!(!path.join(INHERITED).exists());
+            }
+        });
+        for number in 0..REQUESTS {
+            let written = std::fs::read(rig.path(&number.to_string()).join("f")).unwrap();
+            assert_eq!(written, if writes { &b"text"[..] } else { b"" });
+        }
     }
 }

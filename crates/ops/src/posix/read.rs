@@ -70,8 +70,8 @@ pub fn read(
 
 /// Updates the time of last read of an inode that is not a directory.
 pub(super) fn note(fs: &Ops, policy: &dyn Policy, subvol: &Subvol, node: NodeId) {
-    // Nor does a read wait for the object store to record that it was made.
-    if subvol.read_only || fs.options.read_only || fs.changes_wait() {
+    // Nor does a read wait for the object store, or copy subvolumes, to record that it was made.
+    if subvol.read_only || fs.options.read_only || fs.changes_wait() || fs.gives_first(subvol) {
         return;
     }
     // The read succeeded: failing to update its time is not an error of the read.

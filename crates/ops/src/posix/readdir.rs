@@ -263,7 +263,9 @@ fn note_read(
     };
     let wanted = fs.options.atime == Atime::Relative
         && super::read::is_stale(record.atime, record.mtime, record.ctime, now);
-    if !wanted || subvol.read_only || fs.options.read_only || fs.changes_wait() {
+    let may = !subvol.read_only && !fs.options.read_only;
+    // As of a file (`read`).
+    if !wanted || !may || fs.changes_wait() || fs.gives_first(subvol) {
         return;
     }
     let Ok(entered) = fs.enter(subvol) else { return };

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use device::sync::RwLockWriteGuard;
-use inode::{FsError, SubvolId};
+use inode::{FsError, NodeId, SubvolId};
 use vfs::FsResult;
 use volume::error::inconsistent;
 use volume::subvol::{Subvol, VOLUME};
@@ -54,6 +54,23 @@ impl Ops {
     pub fn give_part(&self, subvol: &Subvol, seen: &mut SeenHeirs) -> FsResult<bool> {
         Ok(subvol.given_to() == self.admin.copies()
             || self.give_to_some(&mut self.admin.lock_known(self), subvol, seen)?)
+    }
+
+    /// Whether a change has to give some copies first.
+    #[inline]
+    pub(crate) fn gives_first(&self, subvol: &Subvol) -> bool {
+        subvol.given_to() != self.admin.copies()
+    }
+
+    /// Whether a change of a node, or a look-up in a directory, may have to copy subvolumes first.
+    /// Nothing is read for the answer.
+    pub fn copies_first(&self, node: NodeId, changes: bool) -> bool {
+        if !self.admin.may_inherit() {
+            return false;
+        }
+        self.place(node).is_ok_and(|(subvol, _)| {
+            if changes { !subvol.read_only && self.gives_first(&subvol) } else { subvol.inherits() }
+        })
     }
 
     /// Gives all that inherit a subvolume a copy of it, before it changes, moves or goes.

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use device::sync::{MutexGuard, RwLockWriteGuard};
-use inode::FsError;
+use inode::{FsError, SubvolId};
 use store::Read;
 use vfs::FsResult;
 use volume::subvol::{Entered, Subvol};
@@ -175,7 +175,14 @@ pub(super) fn execute_step<T>(
         Effect::Copied(copied) => copied.settle_and_count(fs, ledger),
         Effect::Given(copied) => copied.settle(fs, ledger),
         Effect::Doubted(place) => ledger.set_doubted(*place),
-        Effect::Inherits(heir, homes) => ledger.inherits_only(*heir, homes.clone()),
+        Effect::Inherits(heir, homes) => {
+            if homes.is_empty()
+                && let Ok(heir) = fs.subvol(SubvolId(*heir))
+            {
+                heir.set_complete();
+            }
+            ledger.inherits_only(*heir, homes.clone());
+        }
         Effect::SubvolumeGone(subvol, maker) => {
             subvol.set_gone();
             ledger.removed(subvol.id.0, *maker);

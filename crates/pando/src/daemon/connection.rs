@@ -523,11 +523,11 @@ fn answer_scan<'a>(
 ) -> Result<Answer, Failure> {
     let none = || Failure::new(FailureKind::Protocol, "no scan is open");
     match *call {
-        Call::ScanOpen { source, started, crosses_mounts, keeps_xattrs } => {
+        Call::ScanOpen { source, started, crosses_mounts, keeps_xattrs, hidden } => {
             // One that was open is given up first.
             *open = None;
             let source = source.to_vec();
-            let options = fs::ScanOptions { source, started, crosses_mounts, keeps_xattrs };
+            let options = fs::ScanOptions { source, started, crosses_mounts, keeps_xattrs, hidden };
             let (scan, answer) = ScanSession::open(server, caller, &options)?;
             *open = Some(scan);
             Ok(answer)

@@ -127,8 +127,9 @@ mod tests {
         let path = &b"/"[..];
         let root = Caller::root();
         let user = Caller { uid: 1000, gid: 1000, ..Caller::root() };
+        let (crosses_mounts, keeps_xattrs, hidden) = (false, false, false);
         let open =
-            Call::ScanOpen { source: path, started: 0, crosses_mounts: false, keeps_xattrs: false };
+            Call::ScanOpen { source: path, started: 0, crosses_mounts, keeps_xattrs, hidden };
         let of_nobody = [
             Call::HandOver,
             Call::ServesMount { device: path },

@@ -111,7 +111,7 @@ use wire::{Failure, FailureKind};
 
 use crate::failure::{self, Result};
 use crate::host::{self, Claim, Store};
-use crate::{cache_size, index_cache, log_place, metrics, output};
+use crate::{access, cache_size, index_cache, log_place, metrics, output};
 pub(crate) use check::checked;
 use door::Door;
 use elect::Elected;
@@ -264,6 +264,7 @@ fn serve_volume(
     let served = answered.and_then(|()| match options {
         None => Ok(()),
         Some(options) => {
+            let options = alone_if_closed(start, &fs, options)?;
             let by = (Arc::clone(&env.clock), &*env.random);
             let (front, started) = record::wrapped(start.trace.as_ref(), &options, observed, by)?;
             recording = started;
@@ -393,6 +394,21 @@ fn options(start: &Start) -> Result<Option<fuse::MountOptions>> {
         options.parse(list).map_err(|error| failure::mount(&error.into()))?;
     }
     Ok(Some(options))
+}
+
+/// The options of a mount. An index whose directory is not open to every user is shown to the user
+/// of the mount alone. Its directory is closed where one above its source is. Options that have who
+/// may use the mount hold in any case.
+fn alone_if_closed(
+    start: &Start,
+    fs: &Fs,
+    mut options: fuse::MountOptions,
+) -> Result<fuse::MountOptions> {
+    let named = start.mount.as_ref().is_some_and(|mount| access::names_who(&mount.options));
+    if !named && !access::is_open_to_all(&start.volume) && fs.scan_info()?.is_some() {
+        options.allow_other = false;
+    }
+    Ok(options)
 }
 
 /// The options of a volume that is served: those of a mount that concern no kernel.

@@ -66,6 +66,7 @@ fn to_wire(info: fs::ScanInfo, followed: Option<Followed>) -> ScanInfo {
         unfinished: info.unfinished,
         crosses_mounts: info.crosses_mounts,
         keeps_xattrs: info.keeps_xattrs,
+        hidden: info.hidden,
         followed,
     }
 }

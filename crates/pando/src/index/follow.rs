@@ -210,6 +210,7 @@ impl Follower {
         } else {
             let count = gathered.changes.values().map(|names| names.len() as u64).sum();
             let problems = Arc::new(Problems::default());
+            index.close_if_hidden(output)?;
             session::with(index.volume, |mut connection| {
                 let mut update = Update {
                     index,

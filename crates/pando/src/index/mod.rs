@@ -5,6 +5,7 @@
 //! decides which need no reading. `feed` passes items to this thread, which talks to the daemon.
 
 mod follow;
+mod hidden;
 mod read;
 mod walk;
 mod tree;
@@ -15,6 +16,7 @@ mod feed;
 mod events;
 
 use device::sync::Receiver;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -65,6 +67,8 @@ pub(crate) struct Index<'a> {
     pub(crate) inotify: Option<Arc<events::Inotify>>,
     /// Directories that were gone when the scan wanted to read them.
     pub(crate) vanished: Arc<events::Vanished>,
+    /// Whether a directory above the source is closed to some users, as the last scan found it.
+    pub(crate) hidden: Cell<bool>,
 }
 
 /// The outcome of a scan.
@@ -103,6 +107,7 @@ impl Index<'_> {
         let top = tree::Node::top(self.source, &budget).map_err(cannot)?;
         let (attr, xattrs) = read::top(&top, self.keeps_xattrs).map_err(cannot)?;
         let started = clock.now().0;
+        self.close_if_hidden(output)?;
         let (root, info) = self.open(connection, started)?;
         let known = self.known(connection, &info)?;
         let (feed, messages) = Feed::new();
@@ -160,6 +165,7 @@ impl Index<'_> {
             started,
             crosses_mounts: self.crosses_mounts,
             keeps_xattrs: self.keeps_xattrs,
+            hidden: self.hidden.get(),
         };
         let clock = SystemClock::new();
         let until = clock.monotonic() + BUSY_PATIENCE;

@@ -2,14 +2,11 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use device::LocalDevice;
 use serde_json::json;
 use wire::{Answer, Call, Failure, FailureKind, ScanInfo};
 
-use crate::access;
 use crate::cli::{IndexArgs, Refresh};
 use crate::failure::{self, Result};
 use crate::index::{Follower, Index, Outcome};
@@ -43,9 +40,6 @@ pub(crate) fn run(args: &IndexArgs, output: &mut Output) -> Result<()> {
                 .hint("name the directory to index: pando index DIR --into VOLDIR"));
         }
     };
-    if info.is_none() {
-        close_if_hidden(&source, &volume, output)?;
-    }
     let interrupted = interrupt::flag()?;
     let bar = output.progress("names");
     let mut index = Index {
@@ -58,6 +52,7 @@ pub(crate) fn run(args: &IndexArgs, output: &mut Output) -> Result<()> {
         bar: &bar,
         inotify: None,
         vanished: std::sync::Arc::default(),
+        hidden: info.as_ref().is_some_and(|info| info.hidden).into(),
     };
     let follower = match args.watch {
         Some(how) => {
@@ -109,30 +104,6 @@ fn volume(directory: &Path, may_make: bool) -> Result<PathBuf> {
         super::format::make(directory, b".snapshots", &super::format::Plan::default())?;
     }
     std::fs::canonicalize(directory).map_err(|error| failure::io("open", directory, &error))
-}
-
-/// Closes a new index to other users if a directory above the source hides the source from some of
-/// them. The index records the modes from the source down, and nothing in it limits access to the
-/// source itself.
-fn close_if_hidden(source: &Path, volume: &Path, output: &mut Output) -> Result<()> {
-    let Some(closed) = source.ancestors().skip(1).find(|above| !is_open_to_all(above)) else {
-        return Ok(());
-    };
-    LocalDevice::open(volume)
-        .and_then(|device| device.set_mode(0o700))
-        .map_err(|error| failure::device(volume, &error))?;
-    output.remark(&format!(
-        "{} is not open to every user: neither is the index (`chmod 711 {}` opens it)",
-        closed.display(),
-        volume.display()
-    ));
-    Ok(())
-}
-
-/// Whether every user may search a directory. An access list may exclude some.
-fn is_open_to_all(directory: &Path) -> bool {
-    let searched = directory.metadata().is_ok_and(|found| found.mode() & 0o111 == 0o111);
-    searched && !access::has_list(directory)
 }
 
 fn info(volume: &Path) -> Result<Option<ScanInfo>> {

@@ -17,7 +17,7 @@ use crate::host::{self, TakeOver};
 use crate::output::Output;
 use crate::place::VolumePath;
 use crate::verbs::mount_far;
-use crate::{daemon, far, session, spawn};
+use crate::{access, daemon, far, session, spawn};
 
 pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
     // (The source of a mount that mount(8) shows need not be a URL as it is typed.)
@@ -85,6 +85,7 @@ pub(crate) fn run(args: &MountArgs, output: &mut Output) -> Result<()> {
     match launched {
         Launch::Ready { pid } => {
             print_mounted(output, &volume, &mount_point, pid)?;
+            remark_if_alone(output, &volume, args, &checked);
             if checked.read_only { Ok(()) } else { warn_if_read_only(output, &volume) }
         }
         Launch::Taken => Err(Failure::new(
@@ -163,6 +164,26 @@ fn print_mounted(output: &mut Output, volume: &Path, mount_point: &Path, pid: u3
     }))?;
     let (volume, mount_point) = (host::shown(volume), mount_point.display());
     output.line(&format!("mounted {volume} on {mount_point} (pid {pid})"))
+}
+
+/// Remarks that other users may not use the mount of an index, although root's mounts let them.
+fn remark_if_alone(
+    output: &mut Output,
+    volume: &Path,
+    args: &MountArgs,
+    checked: &fuse::MountOptions,
+) {
+    let may_be = checked.allow_other && !access::names_who(&args.options);
+    if may_be
+        && !access::is_open_to_all(volume)
+        && let Ok(Answer::ScanInfo(Some(_))) = session::ask(volume, &Call::ScanInfo)
+    {
+        output.remark(&format!(
+            "{} is an index that is not open to every user: the mount is for you alone\n       \
+             `-o allow_other` lets others in",
+            volume.display()
+        ));
+    }
 }
 
 /// Warns that a volume is read-only although nobody requested that: damage blocks changes.

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::other_users::Nobody;
@@ -335,4 +336,52 @@ fn an_index_hides_what_the_source_hides() {
     fs::set_permissions(&world.volume, PermissionsExt::from_mode(0o711)).unwrap();
     world.ok(&index);
     assert_eq!(nobody.run(&["ls", &world.at("/open")]).out, "file\n");
+    // A directory that is closed after the first scan hides the index from the next one on.
+    let (mode, set) = (PermissionsExt::from_mode, fs::set_permissions);
+    set(&above, mode(0o755)).unwrap();
+    world.ok(&index);
+    set(&above, mode(0o700)).unwrap();
+    let reported = world.run(&index);
+    assert!(reported.err.contains("neither is the index"), "{}", reported.err);
+    assert_eq!(nobody.run(&["ls", &world.at("/open")]).code, 4);
+    mounts_of_an_index_hide_it(&world, &index, &above);
+}
+
+/// Mounts on an open place, of an index whose source is hidden.
+fn mounts_of_an_index_hide_it(world: &World, index: &[&str], above: &Path) {
+    if crate::world::reason("SKIP_FUSE").is_some() {
+        return;
+    }
+    let shows = || {
+        let id = NOBODY.to_string();
+        let mut list = Command::new("setpriv");
+        list.args(["--reuid", &id, "--regid", &id, "--clear-groups", "ls"]);
+        list.arg(world.below_mount("open")).output().unwrap().status.success()
+    };
+    let mount = |options: &[&str]| {
+        let mounted = world.run(&[&["mount", world.vol(), world.mnt()], options].concat());
+        assert_eq!(mounted.code, 0, "{}", mounted.err);
+        let shown = shows();
+        world.umount();
+        (mounted.err.contains("for you alone"), shown)
+    };
+    assert_eq!(mount(&[]), (true, false));
+    assert_eq!(mount(&["-o", "ro,allow_other"]), (false, true), "what was typed holds");
+    let set = |path: &Path, mode| fs::set_permissions(path, PermissionsExt::from_mode(mode));
+    set(&world.volume, 0o711).unwrap();
+    assert_eq!(mount(&[]), (false, true), "an administrator opened the index");
+    // A mount that exists when the source becomes hidden remains, and is named.
+    set(above, 0o711).unwrap();
+    world.ok(index);
+    world.ok(&["mount", world.vol(), world.mnt()]);
+    set(above, 0o700).unwrap();
+    let reported = world.run(index);
+    assert!(
+        reported.err.contains(&format!("mounted on {} for other", world.mnt())),
+        "{}",
+        reported.err
+    );
+    assert!(shows());
+    world.umount();
+    assert_eq!(mount(&[]), (true, false));
 }

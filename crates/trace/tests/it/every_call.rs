@@ -16,7 +16,8 @@ const API: &str = include_str!("../../../vfs/src/api.rs");
 
 /// What is not recorded: what the process asks itself, without a call of a program, and locks,
 /// which a replay cannot repeat.
-const QUIET: [&str; 20] = [
+const QUIET: [&str; 21] = [
+    "copies_first",
     "epoch",
     "forget",
     "generation",

@@ -32,10 +32,13 @@ pub struct ScanOptions {
     pub crosses_mounts: bool,
     /// Whether extended attributes are kept.
     pub keeps_xattrs: bool,
+    /// Whether a directory above the source is closed to some users.
+    pub hidden: bool,
 }
 
 /// What an index records about its scans.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact by itself")]
 pub struct ScanInfo {
     /// The directory that is indexed.
     pub source: Vec<u8>,
@@ -51,6 +54,8 @@ pub struct ScanInfo {
     pub crosses_mounts: bool,
     /// Whether extended attributes are kept.
     pub keeps_xattrs: bool,
+    /// Whether a directory above the source was closed to some users when the last scan began.
+    pub hidden: bool,
 }
 
 impl From<&ScanRecord> for ScanInfo {
@@ -63,6 +68,7 @@ impl From<&ScanRecord> for ScanInfo {
             unfinished: record.pending != 0,
             crosses_mounts: record.crosses_mounts,
             keeps_xattrs: record.keeps_xattrs,
+            hidden: record.hidden,
         }
     }
 }

@@ -160,6 +160,7 @@ fn plan_begin(
     let mut scan = known.unwrap_or_else(|| new_record(options));
     scan.crosses_mounts = options.crosses_mounts;
     scan.keeps_xattrs = options.keeps_xattrs;
+    scan.hidden = options.hidden;
     if scan.pending != 0 && scan.subvolume != subvol.id.0 {
         ledger.detach(plan.batch(), DetachedRecord::Tree { tree: scan.pending });
         plan.effect(Effect::Detached);
@@ -206,6 +207,7 @@ fn new_record(options: &ScanOptions) -> ScanRecord {
         subvolume: 0,
         crosses_mounts: options.crosses_mounts,
         keeps_xattrs: options.keeps_xattrs,
+        hidden: options.hidden,
         source: options.source.clone(),
     }
 }

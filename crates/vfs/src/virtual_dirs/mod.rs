@@ -5,6 +5,7 @@
 //! the calls of [`FileSystem`] are [`Snapshots`] and [`Search`].
 
 mod invalidate;
+mod level;
 mod snapshots;
 mod search;
 mod links;
@@ -20,6 +21,7 @@ use inode::{Attr, Caller, FsError, NodeId, SetAttr};
 pub use search::{Query, Search};
 pub use snapshots::{ListedSnapshot, Snapshots, name_of_number, number_in_name};
 
+use self::level::{Level, below, place};
 use self::search::Searches;
 use crate::resolve::{Name, resolve_by};
 use crate::{
@@ -46,37 +48,6 @@ impl<F> Deref for VirtualDirs<F> {
 
     fn deref(&self) -> &F {
         &self.inner
-    }
-}
-
-/// Where a node is.
-enum Level {
-    /// In the file system below.
-    Below,
-    /// A directory of snapshots.
-    Snapshots,
-    /// `.search`, or in it.
-    Search,
-}
-
-#[inline]
-fn place(node: NodeId) -> Level {
-    if !snapshots::is_virtual(node) {
-        Level::Below
-    } else if search::is_volatile(node) {
-        Level::Search
-    } else {
-        Level::Snapshots
-    }
-}
-
-/// Refuses nodes of virtual directories.
-#[inline]
-fn below(node: NodeId) -> FsResult<NodeId> {
-    match place(node) {
-        Level::Below => Ok(node),
-        Level::Snapshots => Err(snapshots::REFUSED),
-        Level::Search => Err(search::REFUSED),
     }
 }
 
@@ -592,6 +563,10 @@ impl<F: Snapshots> FileSystem for VirtualDirs<F> {
 
     fn takes_snapshots(&self, directory: NodeId) -> bool {
         matches!(place(directory), Level::Snapshots)
+    }
+
+    fn copies_first(&self, node: NodeId, changes: bool) -> bool {
+        matches!(place(node), Level::Below) && self.inner.copies_first(node, changes)
     }
 
     fn is_computed(&self, xattr: &[u8]) -> bool {

@@ -402,6 +402,7 @@ fn make_scan(random: &mut Rng) -> Vec<u8> {
         subvolume: number(random),
         crosses_mounts: random.bool(),
         keeps_xattrs: random.bool(),
+        hidden: random.bool(),
         source: bytes(random, 300),
     };
     record.encode()

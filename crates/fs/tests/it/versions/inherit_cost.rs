@@ -287,3 +287,26 @@ fn a_copy_beside_moving_directories_keeps_the_ledger_for_few_records() {
     refused(beside, &FsError::Busy(""));
     after.expect("nothing moves");
 }
+
+/// A read that records its time gave all heirs theirs first: any number of them, on a thread that
+/// serves short requests.
+#[test]
+fn reads_copy_nothing_for_heirs() {
+    let v = volume();
+    let dir = with_nested(&v, "d", 2);
+    let inner = v.find(dir, "n0").expect("it is there").node;
+    let file = v.find(inner, "f").expect("it is there").node;
+    copy(&v, dir, 0);
+    let read = || {
+        let atime = || v.fs.getattr(&root(), file).expect("it is there").atime;
+        let before = (v.store.stats().commits, atime());
+        v.env.clock.advance(Duration::from_secs(1));
+        assert_eq!(v.fs.read(&root(), file, 0, &mut [0; 6]).expect("it reads"), 6);
+        assert_eq!(v.sorted(inner), ["f"]);
+        (v.store.stats().commits - before.0, atime() > before.1)
+    };
+    assert_eq!(read(), (0, false));
+    assert!(v.fs.copies_first(file, true));
+    v.write(file, 0, b"after.");
+    assert_eq!(read(), (2, true), "the times of the file and of the directory");
+}

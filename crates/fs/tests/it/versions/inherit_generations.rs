@@ -8,7 +8,7 @@ use format::key;
 use fs::FileSystem;
 use inode::{NodeId, SubvolId};
 use ops::subvolumes::SeenHeirs;
-use store::{Read, TreeId};
+use store::{Maintain, Read, TreeId};
 
 use super::inherit_scope::{entry_of, heirs, put};
 use super::{contents, forget, home, root, settle, snapshot_root};
@@ -88,6 +88,58 @@ fn what_is_given_inherits_from_no_more_homes_than_a_record_has() {
     }
     settle(&v);
     assert_whole(&v.fs);
+}
+
+/// Commits of a call that copies no more than what it looks at or changes, and for one heir.
+const FEW: u64 = 4;
+
+/// A look-up completes what has 64 homes, with a commit for each subvolume mounted in it, and a
+/// first change gives to all heirs. Front ends learn that before the call, because they have few
+/// threads for such calls.
+#[test]
+fn calls_that_copy_many_subvolumes_are_announced() {
+    const ROUNDS: usize = 66;
+    const NESTED: usize = 40;
+    let v = volume();
+    let first = nested(&v, home(), "s1");
+    let above = nested(&v, nested(&v, first, "d"), "c");
+    let inner = nested(&v, above, "x");
+    let file = v.file(inner, "f").node;
+    for at in 0..NESTED {
+        forget(&v, nested(&v, above, &format!("n{at}")));
+    }
+    let announced = |node, changes| v.fs.copies_first(node, changes);
+    assert!(!announced(inner, false) && !announced(file, true), "nothing inherits");
+    let mut last = first;
+    for round in 2..=ROUNDS + 1 {
+        let next = nested(&v, home(), &format!("s{round}"));
+        v.fs.clone_dir(&root(), last, next, b"copy").expect("space");
+        last = next;
+    }
+    let commits = || v.store.stats().commits;
+    let (mut most, mut looks) = (0, 0);
+    for round in 1..=ROUNDS {
+        let mut at = v.find(home(), &format!("s{}", round + 1)).expect("it is there").node;
+        for name in std::iter::repeat_n("copy", round).chain(["d", "c", "x"]) {
+            let (before, is_announced) = (commits(), announced(at, false));
+            at = v.find(at, name).expect("it is inherited").node;
+            let made = commits() - before;
+            assert!(made <= FEW || is_announced, "{made} commits look {name} up in round {round}");
+            (most, looks) = (most.max(made), looks + u64::from(is_announced));
+        }
+    }
+    assert!(most >= NESTED as u64, "{most} commits complete one with 64 homes");
+    println!("{looks} look-ups are announced, one made {most} commits");
+    assert!(announced(file, true), "the next change copies for its heirs");
+    v.write(file, 0, b"after.");
+    assert!(!announced(file, true), "they have theirs");
+    assert!(!announced(inner, false), "the first inherits nothing");
+    settle(&v);
+    let top = v.find(home(), "s2").expect("it is there").node;
+    for (depth, name) in ["", "copy", "d", "c", "x"].into_iter().enumerate() {
+        let at = walk(&v, top, &["copy", "d", "c", "x"][..depth]);
+        assert!(!announced(at, false), "{name:?} is complete");
+    }
 }
 
 /// A directory with many subvolumes, so that its copies are not complete soon.

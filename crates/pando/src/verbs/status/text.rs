@@ -345,6 +345,7 @@ mod tests {
             unfinished: true,
             crosses_mounts: false,
             keeps_xattrs: false,
+            hidden: false,
             followed: None,
         };
         let printed = lines(&of_index(&index));
