@@ -25,7 +25,7 @@ pub(crate) fn is_open_to_all(directory: &Path) -> bool {
 }
 
 /// Whether mount options have who may use the mount, so that no default applies.
-pub(crate) fn names_who(lists: &[String]) -> bool {
-    let mut words = lists.iter().flat_map(|list| list.split(',')).map(str::trim);
+pub(crate) fn names_who<S: AsRef<str>>(lists: &[S]) -> bool {
+    let mut words = lists.iter().flat_map(|list| list.as_ref().split(',')).map(str::trim);
     words.any(|word| ["allow_other", "noallow_other"].contains(&word))
 }

@@ -31,6 +31,8 @@ pub(super) fn mount((server, id): (&Server, u64), call: &Call<'_>) -> Answered<A
     let mount_point = Path::new(OsStr::from_bytes(mount_point));
     let mut given = fuse::MountOptions::new(server.volume(), mount_point);
     given.parse(options).map_err(|error| failure::mount(&error.into()))?;
+    let is_index = server.fs().scan_info()?.is_some();
+    let given = super::alone_if_closed((server.volume(), is_index), &[options], given);
     let metrics = metrics.map(str::parse).transpose();
     let metrics = metrics.map_err(|_| {
         Failure::new(FailureKind::Protocol, "the address for metrics is no address")

@@ -264,7 +264,9 @@ fn serve_volume(
     let served = answered.and_then(|()| match options {
         None => Ok(()),
         Some(options) => {
-            let options = alone_if_closed(start, &fs, options)?;
+            let named = start.mount.as_ref().map_or(&[][..], |mount| &mount.options);
+            let options =
+                alone_if_closed((&start.volume, fs.scan_info()?.is_some()), named, options);
             let by = (Arc::clone(&env.clock), &*env.random);
             let (front, started) = record::wrapped(start.trace.as_ref(), &options, observed, by)?;
             recording = started;
@@ -399,16 +401,15 @@ fn options(start: &Start) -> Result<Option<fuse::MountOptions>> {
 /// The options of a mount. An index whose directory is not open to every user is shown to the user
 /// of the mount alone. Its directory is closed where one above its source is. Options that have who
 /// may use the mount hold in any case.
-fn alone_if_closed(
-    start: &Start,
-    fs: &Fs,
+fn alone_if_closed<S: AsRef<str>>(
+    (volume, is_index): (&Path, bool),
+    named: &[S],
     mut options: fuse::MountOptions,
-) -> Result<fuse::MountOptions> {
-    let named = start.mount.as_ref().is_some_and(|mount| access::names_who(&mount.options));
-    if !named && !access::is_open_to_all(&start.volume) && fs.scan_info()?.is_some() {
+) -> fuse::MountOptions {
+    if is_index && !access::names_who(named) && !access::is_open_to_all(volume) {
         options.allow_other = false;
     }
-    Ok(options)
+    options
 }
 
 /// The options of a volume that is served: those of a mount that concern no kernel.

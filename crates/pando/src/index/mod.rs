@@ -16,7 +16,6 @@ mod feed;
 mod events;
 
 use device::sync::Receiver;
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -67,8 +66,6 @@ pub(crate) struct Index<'a> {
     pub(crate) inotify: Option<Arc<events::Inotify>>,
     /// Directories that were gone when the scan wanted to read them.
     pub(crate) vanished: Arc<events::Vanished>,
-    /// Whether a directory above the source is closed to some users, as the last scan found it.
-    pub(crate) hidden: Cell<bool>,
 }
 
 /// The outcome of a scan.
@@ -107,8 +104,10 @@ impl Index<'_> {
         let top = tree::Node::top(self.source, &budget).map_err(cannot)?;
         let (attr, xattrs) = read::top(&top, self.keeps_xattrs).map_err(cannot)?;
         let started = clock.now().0;
-        self.close_if_hidden(output)?;
-        let (root, info) = self.open(connection, started)?;
+        let closing = self.close_if_hidden(connection)?;
+        let opened = self.open(connection, started, closing.hidden);
+        let (root, info) = opened.inspect_err(|_| closing.undo(self.volume))?;
+        closing.report(output);
         let known = self.known(connection, &info)?;
         let (feed, messages) = Feed::new();
         let settings = Settings {
@@ -159,13 +158,18 @@ impl Index<'_> {
         Ok(outcome)
     }
 
-    fn open(&self, connection: &mut Connection, started: i64) -> Result<(u64, ScanInfo)> {
+    fn open(
+        &self,
+        connection: &mut Connection,
+        started: i64,
+        hidden: bool,
+    ) -> Result<(u64, ScanInfo)> {
         let call = || Call::ScanOpen {
             source: self.source.as_os_str().as_bytes(),
             started,
             crosses_mounts: self.crosses_mounts,
             keeps_xattrs: self.keeps_xattrs,
-            hidden: self.hidden.get(),
+            hidden,
         };
         let clock = SystemClock::new();
         let until = clock.monotonic() + BUSY_PATIENCE;

@@ -52,7 +52,6 @@ pub(crate) fn run(args: &IndexArgs, output: &mut Output) -> Result<()> {
         bar: &bar,
         inotify: None,
         vanished: std::sync::Arc::default(),
-        hidden: info.as_ref().is_some_and(|info| info.hidden).into(),
     };
     let follower = match args.watch {
         Some(how) => {

@@ -340,6 +340,14 @@ fn an_index_hides_what_the_source_hides() {
     let (mode, set) = (PermissionsExt::from_mode, fs::set_permissions);
     set(&above, mode(0o755)).unwrap();
     world.ok(&index);
+    // A scan that is refused closes nothing.
+    let closed = world.path().join("closed");
+    fs::create_dir_all(closed.join("other")).unwrap();
+    set(&closed, mode(0o700)).unwrap();
+    let other = closed.join("other");
+    let refused = world.run(&["index", other.to_str().unwrap(), "--into", world.vol()]);
+    assert!(refused.code != 0 && refused.err.contains("is an index of"), "{}", refused.err);
+    assert_eq!(fs::metadata(&world.volume).unwrap().mode() & 0o777, 0o711);
     set(&above, mode(0o700)).unwrap();
     let reported = world.run(&index);
     assert!(reported.err.contains("neither is the index"), "{}", reported.err);
@@ -382,6 +390,19 @@ fn mounts_of_an_index_hide_it(world: &World, index: &[&str], above: &Path) {
         reported.err
     );
     assert!(shows());
-    world.umount();
+    // Nor is it mounted again for others, if an open file keeps it.
+    let plain = ["mount", world.vol(), world.mnt()];
+    let kept = fs::File::options().read(true).open(world.below_mount("open/file")).unwrap();
+    world.ok(&["umount", "--lazy", world.mnt()]);
+    let again = world.run(&plain);
+    assert!(again.code == 6 && again.err.contains("'allow_other' differs"), "{}", again.err);
+    drop(kept);
     assert_eq!(mount(&[]), (true, false));
+    world.ok(&plain);
+    let kept = fs::File::options().read(true).open(world.below_mount("open/file")).unwrap();
+    world.ok(&["umount", "--lazy", world.mnt()]);
+    world.ok(&plain);
+    assert!(!shows());
+    drop(kept);
+    world.umount();
 }

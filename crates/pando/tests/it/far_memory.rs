@@ -115,13 +115,19 @@ impl Worker {
 }
 
 /// Caches are full, changes wait for the log, and all sessions have as much under way as they may.
-/// Only by itself (`PANDO_SLOW`): beside other tests the server once took more.
+/// By itself (`PANDO_SLOW`) both engines have to meet the documented bound. Beside other tests a
+/// server once took more, so the short form allows twice as much beside the setting.
 #[test]
 fn a_server_that_is_full_stays_within_its_memory() {
-    if !is_root() || !testing::run::slow() {
+    if !is_root() {
         return;
     }
-    for engine in ["btree", "lsm"] {
+    let (engines, beside) = if testing::run::slow() {
+        (&["btree", "lsm"][..], BESIDE)
+    } else {
+        (&["btree"][..], 2 * BESIDE)
+    };
+    for engine in engines {
         let world = World::on(engine);
         let served = Served::start(&world, &["--memory", &MEMORY.to_string()]);
         let address = served.url.trim_start_matches("pando://").trim_end_matches("/vol");
@@ -143,7 +149,7 @@ fn a_server_that_is_full_stays_within_its_memory() {
             mib(filled)
         );
         testing::run::print_line(&line);
-        assert!(most <= MEMORY + BESIDE, "{line}");
+        assert!(most <= MEMORY + beside, "{line}");
         // There was something to bound: caches and clients have three quarters.
         assert!(most > MEMORY / 2, "{line}");
     }

@@ -325,8 +325,19 @@ pub(crate) fn signal(pid: i32, signal: rustix::process::Signal) {
         let is_ignored = ignored.is_some_and(|mask| mask & 1 << (signal.as_raw() - 1) != 0);
         assert!(!is_ignored, "{pid} ignores SIGINT: run the tests in the foreground, or `set -m`");
     }
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    rustix::process::kill_process(pid, signal).unwrap_or_default();
+    let process = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(process, signal).unwrap_or_default();
+    if signal == rustix::process::Signal::STOP {
+        // One thread takes the signal and stops the others: until it gets a processor, they run on.
+        wait_until("all threads have stopped", || {
+            let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+            let state = |thread: std::fs::DirEntry| {
+                let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+                stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next())
+            };
+            threads.flatten().filter_map(state).all(|state| matches!(state, 'T' | 'Z' | 'X'))
+        });
+    }
 }
 
 /// Whether a process runs, that is, any of its threads: the first may end before those that still
