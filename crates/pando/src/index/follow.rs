@@ -210,7 +210,6 @@ impl Follower {
         } else {
             let count = gathered.changes.values().map(|names| names.len() as u64).sum();
             let problems = Arc::new(Problems::default());
-            index.close_if_hidden(output)?;
             session::with(index.volume, |mut connection| {
                 let mut update = Update {
                     index,
@@ -220,7 +219,7 @@ impl Follower {
                     interrupted,
                     number: 1,
                 };
-                update.run(self.started, gathered.changes.clone())
+                update.run(self.started, gathered.changes.clone(), output)
             })?;
             if problems.count() > 0 {
                 let rest = rest_before_scan(self.scan_took);
@@ -268,8 +267,8 @@ struct Update<'a> {
 
 impl Update<'_> {
     /// Reports the changes to the index.
-    fn run(&mut self, started: i64, mut changes: Changes) -> Result<()> {
-        let (_, info) = self.index.open(self.connection, started)?;
+    fn run(&mut self, started: i64, mut changes: Changes, output: &mut Output) -> Result<()> {
+        let (_, info) = self.index.open(self.connection, started, output)?;
         // Each round goes one directory up where the index does not have the directory yet.
         while !changes.is_empty() {
             changes = self.round(&changes)?;

@@ -104,10 +104,7 @@ impl Index<'_> {
         let top = tree::Node::top(self.source, &budget).map_err(cannot)?;
         let (attr, xattrs) = read::top(&top, self.keeps_xattrs).map_err(cannot)?;
         let started = clock.now().0;
-        let closing = self.close_if_hidden(connection)?;
-        let opened = self.open(connection, started, closing.hidden);
-        let (root, info) = opened.inspect_err(|_| closing.undo(self.volume))?;
-        closing.report(output);
+        let (root, info) = self.open(connection, started, output)?;
         let known = self.known(connection, &info)?;
         let (feed, messages) = Feed::new();
         let settings = Settings {
@@ -158,7 +155,21 @@ impl Index<'_> {
         Ok(outcome)
     }
 
+    /// Begins a scan. An index whose source is hidden is closed before anything of it is reported.
     fn open(
+        &self,
+        connection: &mut Connection,
+        started: i64,
+        output: &mut Output,
+    ) -> Result<(u64, ScanInfo)> {
+        let closing = self.close_if_hidden(connection)?;
+        let opened = self.opened(connection, started, closing.hidden);
+        let opened = opened.inspect_err(|_| closing.undo(self.volume))?;
+        closing.report(output);
+        Ok(opened)
+    }
+
+    fn opened(
         &self,
         connection: &mut Connection,
         started: i64,
