@@ -264,9 +264,8 @@ fn serve_volume(
     let served = answered.and_then(|()| match options {
         None => Ok(()),
         Some(options) => {
-            let named = start.mount.as_ref().map_or(&[][..], |mount| &mount.options);
-            let options =
-                alone_if_closed((&start.volume, fs.scan_info()?.is_some()), named, options);
+            let is_index = fs.scan_info()?.is_some();
+            let options = alone_if_closed((&start.volume, is_index), lists(start), options);
             let by = (Arc::clone(&env.clock), &*env.random);
             let (front, started) = record::wrapped(start.trace.as_ref(), &options, observed, by)?;
             recording = started;
@@ -387,6 +386,11 @@ fn unmount(server: &Server) {
         }
         Err(error) => tracing::warn!(%error, "not unmounted"),
     }
+}
+
+/// The lists of options that a mount was given.
+fn lists(start: &Start) -> &[String] {
+    start.mount.as_ref().map_or(&[], |mount| &mount.options)
 }
 
 fn options(start: &Start) -> Result<Option<fuse::MountOptions>> {
