@@ -40,7 +40,7 @@ cluster-demo: build ## Two servers that take over from each other: etcd, an S3 s
 suites: ## Build the POSIX suites (pjdfstest, fsx) into target/tools
 	@bash scripts/setup.sh suites
 
-test: ## All that CI runs: format, lints, docs, tests, real mounts, POSIX suites (18 minutes on two idle cores)
+test: ## All that CI runs: format, lints, docs, tests, real mounts, POSIX suites (12 minutes on two idle cores)
 	@bash scripts/setup.sh test
 	@CARGO="$(CARGO)" bash scripts/test.sh
 

@@ -91,7 +91,7 @@ fi
 # its tests would only start rustdoc.
 what=(--workspace --features pando-scheduled/sim --bins --tests)
 
-echo "Formats, lints, documentation, the tests, POSIX suites on both engines, fuzzing: about 18 minutes on"
+echo "Formats, lints, documentation, the tests, POSIX suites on both engines, fuzzing: about 12 minutes on"
 echo "two idle cores in a fresh clone, two fifths of it building; longer on a busy machine."
 [ -n "${TOOLS:-}" ] || tools_begin
 
