@@ -8,6 +8,7 @@
 //! requests this module reads it.
 
 use std::fmt::Display;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use inode::{Caller, Enforce};
@@ -41,7 +42,15 @@ pub(crate) fn keeps_set_id(pid: u32) -> bool {
 pub fn mounts_as_we_do(pid: u32) -> bool {
     // It may have another directory as its root, so that a path means another place.
     let same = |name| link("self", name).is_some_and(|ours| link(pid, name) == Some(ours));
-    has(pid, SYS_ADMIN) && same("ns/mnt") && same("root")
+    // Its text does not distinguish roots: one that is outside ours is shown as `/`, too.
+    let ours = root("self");
+    has(pid, SYS_ADMIN) && same("ns/mnt") && ours.is_some() && root(pid) == ours
+}
+
+/// The root directory of a process.
+fn root(process: impl Display) -> Option<(u64, u64)> {
+    let found = std::fs::metadata(format!("/proc/{process}/root")).ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 /// The target of a link of a process.

@@ -82,7 +82,7 @@ pub(crate) fn confirmed_copies(volume: &Path) -> Vec<fuse::Copy> {
 }
 
 /// Whether the daemon of a volume confirms that it serves the mount of a device number.
-fn serves(volume: &Path, device: &str) -> bool {
+pub(crate) fn serves(volume: &Path, device: &str) -> bool {
     let Ok(Opened::Connected(mut connection)) = Connection::open(volume) else { return false };
     connection.ask_briefly(Call::ServesMount { device: device.as_bytes() }).is_ok()
 }

@@ -109,6 +109,13 @@ impl Server {
             Ok(id) => id,
             Err(failure) => return connection::refuse(&stream, failure),
         };
+        // One that cannot be seen, or has ended already, mounts nothing.
+        if far.is_none()
+            && who.uid == 0
+            && let Ok(process) = client::peer_process(stream.as_fd())
+        {
+            self.processes.lock().insert(id, Arc::new(process));
+        }
         let server = Arc::clone(self);
         let spawned = device::spawn("connection", move || {
             connection::serve(&server, id, stream, far);
@@ -122,6 +129,7 @@ impl Server {
     }
 
     fn remove(&self, id: u64) {
+        self.processes.lock().remove(&id);
         let mut registry = self.registry.lock();
         registry.sessions.remove(id);
         registry.last_active = self.clock.monotonic();

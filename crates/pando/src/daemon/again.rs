@@ -6,11 +6,13 @@
 //! refused, and the answer names a setting that differs.
 
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use fs::Follow;
 use inode::Caller;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use wire::{Answer, Call, Failure, FailureKind};
 
 use super::about::Answered;
@@ -64,10 +66,38 @@ fn check(server: &Server, id: u64) -> Answered<()> {
         "only root can request it"
     } else {
         let pid = who.and_then(|who| u32::try_from(who.pid).ok());
-        if pid.is_some_and(fuse::mounts_as_we_do) {
+        // Asked last: what the number names belongs to the process that has not ended since.
+        if pid.is_some_and(fuse::mounts_as_we_do)
+            && server.process(id).is_some_and(|process| lives(&process))
+        {
             return Ok(());
         }
         "it is in another mount namespace, or has rights that you lack"
     };
     Err(failure::mount(&fuse::MountError::NotAgain(why.to_owned())))
+}
+
+/// Whether a process has not ended.
+fn lives(process: &OwnedFd) -> bool {
+    let mut ends = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut ends, Some(&Timespec::default())) == Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+    use super::*;
+
+    #[test]
+    fn a_process_lives_until_it_ends() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).unwrap();
+        assert!(lives(&process));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!lives(&process));
+    }
 }

@@ -152,7 +152,8 @@ fn settled(server: &Server) -> Answered<()> {
 
 /// Whether this daemon serves a mount.
 fn serves_mount(server: &Server, device: &[u8]) -> Answered<Answer> {
-    if server.mount().is_some_and(|mount| mount.is_device(device)) {
+    // The number of one that is gone may belong to another file system.
+    if server.mounted().is_some_and(|(mount, _)| mount.is_device(device)) {
         return Ok(Answer::Nothing);
     }
     let failure = Failure::new(FailureKind::NotFound, "the daemon does not serve that mount");

@@ -166,8 +166,20 @@ fn mounted_again(start: Option<&Start>, connection: &mut Connection) -> Result<A
     let Some((start, mount)) = start.and_then(|start| Some((start, start.mount.as_ref()?))) else {
         return Ok(Again::Ends);
     };
+    let shown = || fuse::mount_at(&mount.mount_point);
+    let before = shown().map(|found| found.device);
     match ask_to_mount(start, mount, connection) {
-        Ok(Answer::Nothing) => Ok(Again::Mounted),
+        // The daemon of another user's volume may answer anything.
+        Ok(Answer::Nothing) => match shown() {
+            Some(found)
+                if found.mount_point == mount.mount_point
+                    && found.user == Some(0)
+                    && before.as_ref() != Some(&found.device) =>
+            {
+                Ok(Again::Mounted)
+            }
+            _ => Err(not_there(&mount.mount_point, connection.welcome().pid)),
+        },
         Ok(other) => Err(session::unexpected(&other)),
         Err(failure) if failure.kind == FailureKind::NotSupported => Ok(Again::Refused(failure)),
         Err(failure) if failure.kind == FailureKind::Leaving || connection.is_closed() => {
@@ -176,6 +188,16 @@ fn mounted_again(start: Option<&Start>, connection: &mut Connection) -> Result<A
         // The mount point cannot be used.
         Err(failure) => Err(failure),
     }
+}
+
+fn not_there(mount_point: &Path, pid: u32) -> Failure {
+    let place = mount_point.display();
+    let message = format!(
+        "the daemon (pid {pid}) reports a mount of its volume on {place}, and root has no such \
+         mount there"
+    );
+    Failure::new(FailureKind::Other, message)
+        .hint(format!("look at it with `ps -p {pid} -f`: if it is no daemon of PandoFS, end it"))
 }
 
 /// Asks a daemon to mount its volume again, as a process that is started to do it would.

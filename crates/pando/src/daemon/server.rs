@@ -3,7 +3,9 @@
 
 mod ended;
 
+use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,6 +72,9 @@ pub(super) struct Server {
     pub(super) background: Background,
     schedules: Schedules,
     pub(super) registry: Mutex<Registry>,
+    /// The processes at the other end of root's connections, by the numbers of these. The number of
+    /// a process is used again, and a connection may outlive the process that made it.
+    pub(super) processes: Mutex<BTreeMap<u64, Arc<OwnedFd>>>,
     pub(super) changed: Condvar,
     pub(super) door: Arc<Door>,
     staged: Arc<Staged>,
@@ -111,6 +116,7 @@ impl Server {
             events,
             idle: start.idle.filter(|_| start.mount.is_none()),
             mount: OnceLock::new(),
+            processes: Mutex::default(),
             unmounted: AtomicBool::new(false),
             background: Background::default(),
             schedules: Schedules::default(),
@@ -290,6 +296,11 @@ impl Server {
     /// The process at the other end of a connection.
     pub(super) fn who(&self, id: u64) -> Option<Who> {
         self.registry.lock().sessions.get(id).map(|session| session.who)
+    }
+
+    /// The process that made a connection of root.
+    pub(super) fn process(&self, id: u64) -> Option<Arc<OwnedFd>> {
+        self.processes.lock().get(&id).cloned()
     }
 
     /// The stream of a connection, for its answers; `None` if the connection ended.

@@ -329,7 +329,8 @@ fn wait_for_end(
                 copies
             };
             let copies: Vec<_> = unmounted.iter().flat_map(of).collect();
-            if !copies.is_empty() {
+            let is_kept = || unmounted.iter().any(|mount| mounts::serves(volume, &mount.device));
+            if !copies.is_empty() || is_kept() {
                 // What was written here does not depend on how the other mount ends.
                 match Connection::open(volume) {
                     Ok(Opened::Connected(mut connection)) => {
@@ -339,7 +340,12 @@ fn wait_for_end(
                     Err(failure) => return Err(failure),
                     Ok(_) => return Err(unsynced(pid)),
                 }
-                print_copies(volume, pid, &copies, output);
+                if copies.is_empty() {
+                    // It was mounted again after `umount --lazy`.
+                    output.remark("files that were open before still keep its daemon");
+                } else {
+                    print_copies(volume, pid, &copies, output);
+                }
                 return Ok(());
             }
             if let Some(why) = host::closing(volume) {

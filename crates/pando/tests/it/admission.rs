@@ -406,3 +406,27 @@ fn mounts_of_an_index_hide_it(world: &World, index: &[&str], above: &Path) {
     drop(kept);
     world.umount();
 }
+
+/// Regression: it waited for two minutes for a daemon that the open file keeps, failed, and made
+/// nothing durable.
+#[test]
+fn a_mount_that_was_made_again_is_unmounted_beside_files_that_were_open_before() {
+    let world = World::new();
+    if !is_root() || !world.mount() {
+        return;
+    }
+    fs::write(world.below_mount("open"), "first").unwrap();
+    let open = fs::File::options().read(true).open(world.below_mount("open")).unwrap();
+    world.ok(&["umount", "--lazy", world.mnt()]);
+    world.ok(&["mount", world.vol(), world.mnt()]);
+    fs::write(world.below_mount("second"), "written").unwrap();
+    let unmounted = world.run(&["umount", world.mnt()]);
+    assert_eq!(unmounted.code, 0, "{}", unmounted.err);
+    assert!(unmounted.err.contains("open before still keep its daemon"), "{}", unmounted.err);
+    // It was durable when the command returned.
+    world.kill_daemon();
+    drop(open);
+    world.ok(&["mount", world.vol(), world.mnt()]);
+    assert_eq!(fs::read_to_string(world.below_mount("second")).unwrap(), "written");
+    world.umount();
+}
